@@ -3,9 +3,9 @@
 -- Everything runs with the caller's rights, who is outbox.enqueued_by, and reaches the outbox through three views:
 -- _new_mail takes new mail, _own_mail shows mail of the caller's that is not claimed, _own_item_keys which keys are in
 -- use. Scheduled mail that has expired may be ended as expired, as a claim would. Columns are limited by grants, rows by
--- the views. One view is for INSERT and another for UPDATE, because ON CONFLICT DO UPDATE needs both rights on one relation, and would reach and lock
--- rows that the condition hides. Invariant: a row cannot come back from cancelled or expired, because ended_at is not
--- among the columns.
+-- the views. One view is for INSERT and another for UPDATE, because ON CONFLICT DO UPDATE needs both rights on one
+-- relation, and would reach and lock rows that the condition hides. Invariant: a row cannot come back from cancelled or
+-- expired, because ended_at is not among the columns.
 
 CREATE FUNCTION @extschema@._is_callers_role(enqueued_by name) RETURNS boolean
     LANGUAGE sql STABLE

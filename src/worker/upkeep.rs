@@ -140,12 +140,9 @@ impl Worker {
     /// The transports that this worker delivers through, if mail of others must be searched for. While a session holds an old
     /// snapshot, the search reads all that others have sent.
     fn own_transports(&self) -> Option<Vec<String>> {
-        match &self.deliverer {
-            Some(deliverer) if !senders::others_deliver() => {
-                self.search_others.then(|| deliverer.transports())
-            }
-            _ => Some(Vec::new()),
-        }
+        let deliverer = self.deliverer.as_ref()?;
+        let is_to_search = self.search_others && !senders::others_deliver();
+        is_to_search.then(|| deliverer.transports())
     }
 
     /// Reads what commits announced about the outbox.

@@ -194,7 +194,7 @@ SELECT mailroom_answer_requests(2) AS made, (SELECT count(*) FROM link_requests)
 SELECT count(*) FROM link_requests;
 SELECT a.login, count(*) FILTER (WHERE open) AS open FROM links l JOIN accounts a ON a.id = l.account WHERE l.action = 'password_recovery' GROUP BY 1 ORDER BY 1;
 
--- Who asked first is answered first, whatever the ids of the accounts.
+-- The account that asked first is answered first, also if its id is higher.
 SELECT mailroom_request_recovery(a || '@example.com') FROM unnest('{d,c,b}'::text[]) a;
 SELECT mailroom_answer_requests(1) AS made, (SELECT string_agg(email, ', ' ORDER BY id) FROM link_requests) AS before;
 SELECT mailroom_answer_requests(1) AS made, (SELECT string_agg(email, ', ' ORDER BY id) FROM link_requests) AS before;

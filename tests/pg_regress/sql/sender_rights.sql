@@ -21,7 +21,7 @@ CREATE FUNCTION lent() RETURNS void LANGUAGE sql SECURITY DEFINER AS $$ UPDATE o
 ALTER FUNCTION lent() OWNER TO mailroom_collector;
 SET ROLE mailroom_sender;
 SELECT lent();
--- Whoever may delete a mail may date its end.
+-- A role that may delete a mail may date its end.
 SET ROLE mailroom_admin;
 UPDATE outbox SET ended_at = now() - interval '1 day' WHERE id = 1;
 

@@ -199,7 +199,7 @@ impl Deliverer {
                     self.breaker.note_probe(self.latest_request);
                     self.breaker.remember_probe(leader);
                     // Nothing is claimed until the result is known, so these would wait for the others in vain.
-                    let incomplete = self.retry_batches.take_incomplete(|_, _| true);
+                    let incomplete = self.retry_batches.take_incomplete(|_| true);
                     incomplete.iter().for_each(|mail| self.release(mail));
                 }
             }

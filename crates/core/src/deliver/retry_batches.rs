@@ -70,33 +70,31 @@ impl RetryBatches {
         Some(self.complete.remove(index))
     }
 
-    /// Takes the mails of the batches that have waited for the rest of their mails for too long.
-    pub(super) fn take_expired(&mut self, now: Time) -> Vec<Mail> {
-        self.take_incomplete(|since, _| now.saturating_sub(since) >= COLLECT_TIMEOUT)
-    }
-
-    /// Whether this batch, which is released, is to be collected once more. It is split the next time, because the rest of its
-    /// mails may have ended.
-    pub(super) fn may_wait_again(&mut self, key: &str) -> bool {
-        if self.released.len() >= MAX_RELEASED {
-            self.released.clear();
+    /// Takes the mails of the batches that have waited for the rest of their mails for too long: those to split, and those to
+    /// release, to be claimed together later. A batch is released once if the rest could not be claimed; the next time it is
+    /// split, because the rest may have ended.
+    pub(super) fn take_expired(&mut self, now: Time, may_claim: bool) -> (Vec<Mail>, Vec<Mail>) {
+        let (mut to_split, mut to_release) = (Vec::new(), Vec::new());
+        let is_expired = |_: &String, (since, _): &mut (Time, Vec<Mail>)| {
+            now.saturating_sub(*since) >= COLLECT_TIMEOUT
+        };
+        for (key, (_, mails)) in self.incomplete.extract_if(is_expired) {
+            if self.released.remove(&key) || may_claim {
+                to_split.extend(mails);
+            } else {
+                if self.released.len() >= MAX_RELEASED {
+                    self.released.clear();
+                }
+                self.released.insert(key);
+                to_release.extend(mails);
+            }
         }
-        self.released.insert(key.to_owned())
+        (to_split, to_release)
     }
 
-    /// Forgets that a batch was released.
-    pub(super) fn forget_released(&mut self, key: &str) {
-        self.released.remove(key);
-    }
-
-    /// Takes the mails of the batches that are not complete and for which the predicate is true; its arguments are when the
-    /// first mail was claimed again, and the mails.
-    pub(super) fn take_incomplete(
-        &mut self,
-        is_taken: impl Fn(Time, &[Mail]) -> bool,
-    ) -> Vec<Mail> {
-        let is_taken = |_: &String, (since, mails): &mut (Time, Vec<Mail>)| is_taken(*since, mails);
-        let taken = self.incomplete.extract_if(is_taken);
+    /// Takes the mails of the batches that are not complete and for which the predicate is true.
+    pub(super) fn take_incomplete(&mut self, is_taken: impl Fn(&[Mail]) -> bool) -> Vec<Mail> {
+        let taken = self.incomplete.extract_if(|_, (_, mails)| is_taken(mails));
         taken.flat_map(|(_, (_, mails))| mails).collect()
     }
 
@@ -104,7 +102,7 @@ impl RetryBatches {
     pub(super) fn take_where(&mut self, is_taken: impl Fn(&[Mail]) -> bool) -> Vec<Mail> {
         let complete = self.complete.extract_if(.., |mails| is_taken(mails));
         let mut taken: Vec<Mail> = complete.flatten().collect();
-        taken.extend(self.take_incomplete(|_, mails| is_taken(mails)));
+        taken.extend(self.take_incomplete(is_taken));
         taken
     }
 

@@ -21,8 +21,8 @@ pub(super) struct Suspects {
 }
 
 impl Suspects {
-    /// Whether it was a probe, or failed, in this pause, or was refused or throttled: since it was last accepted if `ever`, otherwise since
-    /// another message was accepted that was sent later.
+    /// Whether it was a probe, or failed, in this pause, or was refused or throttled: since it was last accepted if `ever`,
+    /// otherwise since another message was accepted that was sent later.
     pub(super) fn contains(&self, id: i64, ever: bool) -> bool {
         let refused = self.refused.get(&id);
         let is_refused = refused.is_some_and(|(_, latest)| ever || self.accepted <= *latest);

@@ -1,6 +1,5 @@
 //! How a held mail is put among the settlements without a response, and how batches are split.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::state::Deliverer;
@@ -67,26 +66,15 @@ impl Deliverer {
         self.split(mails);
     }
 
-    /// Ends the wait for the rest of the batches that are not complete. Each is split, but released once if the rest could not be
-    /// claimed, to be claimed together later.
+    /// Ends the wait for the rest of the batches that have waited for too long.
     pub(super) fn end_collecting(&mut self, now: Time) {
-        let mut mails = self.retry_batches.take_expired(now);
-        if !mails.is_empty() && !self.may_claim(now) {
-            let keys: HashSet<String> =
-                mails.iter().filter_map(|mail| mail.batch.clone()).collect();
-            let again: HashSet<String> = keys
-                .into_iter()
-                .filter(|key| self.retry_batches.may_wait_again(key))
-                .collect();
-            let is_again = |mail: &Mail| mail.batch.as_ref().is_some_and(|key| again.contains(key));
-            for mail in mails.extract_if(.., |mail| is_again(mail)) {
-                self.release(&mail);
-            }
+        if self.retry_batches.expires_at().is_none_or(|at| now < at) {
+            return;
         }
-        for key in mails.iter().filter_map(|mail| mail.batch.as_ref()) {
-            self.retry_batches.forget_released(key);
-        }
-        self.split(mails);
+        let may_claim = self.may_claim(now);
+        let (to_split, to_release) = self.retry_batches.take_expired(now, may_claim);
+        to_release.iter().for_each(|mail| self.release(mail));
+        self.split(to_split);
     }
 
     /// Puts the mails of a split batch into the queue one by one. Each of them may have been sent.

@@ -4,10 +4,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use super::identity::Hand;
+use super::identity::{Hand, repeated};
 use super::policy::{MINUTE, shape};
 use super::*;
-use crate::deliver::retry_batches::batch_key;
 
 /// A world where the provider refuses everything so until the returned value is set; then only message 1 is refused.
 fn first_is_bad(shape: Shape, refusal: MessageOutcome) -> (World, Rc<Cell<bool>>) {
@@ -131,19 +130,18 @@ fn a_configuration_that_is_wrong_for_a_second_time_ends_fewer_than_ten() {
 fn taken_before(shape: Shape, size: i64, batches: i64) -> World {
     let mut world = World::new(shape, 7);
     for batch in 0..batches {
-        let ids: Vec<i64> = (batch * size + 1..=(batch + 1) * size).collect();
-        let mails: Vec<Mail> = ids.iter().map(|id| mail(*id)).collect();
-        let key = batch_key("fake", mails.iter());
-        world.known.insert(ids.clone());
-        for id in ids {
+        let mails = repeated(batch * size + 1..=(batch + 1) * size);
+        let ids = mails.iter().map(|mail| mail.message.id);
+        world.known.insert(ids.collect());
+        for mail in mails {
             let row = Row {
                 attempts: 1,
-                ambiguous: 1,
+                ambiguous: mail.ambiguous_attempts,
                 copies: 1,
-                batch: Some(key.clone()),
+                batch: mail.batch,
                 ..Row::default()
             };
-            world.rows.insert(id, row);
+            world.rows.insert(mail.message.id, row);
         }
     }
     world
@@ -220,30 +218,19 @@ fn a_higher_rate_is_in_force_at_once() {
 #[test]
 fn an_urgent_batch_is_the_probe_that_it_asked_for() {
     for (priority, requests) in [(-10, 1), (0, 0)] {
-        let mut hand = Hand::of(Fake {
+        let mut hand = Hand::idle(Fake {
             batch: 100,
             idempotent: true,
         });
-        hand.say(Event::SendingAllowed(true));
-        if hand.exchange.is_some() {
-            hand.end_exchange(&[], Vec::new());
-        }
         for _ in 0..6 {
             hand.deliverer.breaker.pause(hand.at, "http 503");
         }
         hand.at += Duration::from_secs(2);
         hand.say(Event::MailDue { urgent: true });
         hand.say(Event::ReloadFailed);
-        let mails: Vec<Mail> = (11..=14).map(mail).collect();
-        let key = batch_key("fake", mails.iter());
-        let repeated = |id| Mail {
-            ambiguous_attempts: 1,
-            ambiguous_alone: false,
-            batch: Some(key.clone()),
-            priority,
-            ..mail(id)
-        };
-        hand.end_exchange(&[], (11..=14).map(repeated).collect());
+        let of_priority = |mail| Mail { priority, ..mail };
+        let mails = repeated(11..=14).into_iter().map(of_priority);
+        hand.end_exchange(&[], mails.collect());
         assert_eq!(hand.sent.len(), requests, "priority {priority}");
     }
 }
@@ -274,11 +261,10 @@ fn the_log_names_the_next_probe_after_a_throttle() {
 /// From when a probe is due until it has its mail, no other transport may take all of it.
 #[test]
 fn a_paused_transport_wants_the_mail_of_its_probe() {
-    let mut hand = Hand::new(1);
-    hand.say(Event::SendingAllowed(true));
-    if hand.exchange.is_some() {
-        hand.end_exchange(&[], Vec::new());
-    }
+    let mut hand = Hand::idle(Fake {
+        batch: 1,
+        idempotent: false,
+    });
     assert!(!hand.deliverer.wants_probe(hand.at));
     hand.deliverer.breaker.pause(hand.at, "http 503");
     hand.say(Event::MailDue { urgent: false });

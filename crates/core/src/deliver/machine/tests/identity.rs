@@ -1,6 +1,7 @@
 //! Two mails with one `outbox.id`: of two databases, or of one before and after it was restored from a dump.
 
 use super::*;
+use crate::deliver::retry_batches::batch_key;
 use crate::deliver::settlements::{Settlements, column};
 
 /// A deliverer whose exchanges and responses a test makes.
@@ -35,6 +36,16 @@ impl Hand {
             max_ambiguous: 1,
             account: "fake".to_owned(),
         })));
+        hand
+    }
+
+    /// One whose first claim found nothing.
+    pub(super) fn idle(provider: Fake) -> Self {
+        let mut hand = Self::of(provider);
+        hand.say(Event::SendingAllowed(true));
+        if hand.exchange.is_some() {
+            hand.end_exchange(&[], Vec::new());
+        }
         hand
     }
 
@@ -101,6 +112,19 @@ impl Hand {
         });
         mails
     }
+}
+
+/// The mails of a request that may have been sent, and is to be repeated.
+pub(super) fn repeated(ids: std::ops::RangeInclusive<i64>) -> Vec<Mail> {
+    let mails: Vec<Mail> = ids.map(mail).collect();
+    let key = batch_key("fake", mails.iter());
+    let in_batch = |mail| Mail {
+        ambiguous_attempts: 1,
+        ambiguous_alone: false,
+        batch: Some(key.clone()),
+        ..mail
+    };
+    mails.into_iter().map(in_batch).collect()
 }
 
 /// Of the database `of`, the mail with this id.

@@ -1,9 +1,8 @@
 //! Probes of a paused transport, and what urgent mail changes.
 
-use super::identity::Hand;
+use super::identity::{Hand, repeated};
 use super::policy::{MINUTE, shape};
 use super::*;
-use crate::deliver::retry_batches::batch_key;
 
 /// An outage of two minutes; at its end, a group of this many mails whose first one always fails is before 40 others.
 fn outage_before_a_group(size: usize, is_bad: bool) -> World {
@@ -153,28 +152,21 @@ fn a_throttle_without_a_time_is_over_after_half_a_minute() {
 #[test]
 fn a_batch_does_not_wait_for_its_other_mails_while_a_probe_is_in_flight() {
     for ambiguous_attempts in [1, 2] {
-        let mut hand = Hand::of(Fake {
+        let mut hand = Hand::idle(Fake {
             batch: 100,
             idempotent: true,
         });
-        hand.say(Event::SendingAllowed(true));
-        if hand.exchange.is_some() {
-            hand.end_exchange(&[], Vec::new());
-        }
         hand.deliverer.breaker.pause(hand.at, "http 503");
         hand.at += Duration::from_secs(2);
         hand.say(Event::MailDue { urgent: false });
         hand.say(Event::ReloadFailed);
-        let whole: Vec<Mail> = (11..=20).map(mail).collect();
-        let key = batch_key("fake", whole.iter());
-        let repeated = |id| Mail {
+        let of_batch = |mail| Mail {
             ambiguous_attempts,
-            ambiguous_alone: false,
-            batch: Some(key.clone()),
-            ..mail(id)
+            ..mail
         };
+        let whole: Vec<Mail> = repeated(11..=20).into_iter().map(of_batch).collect();
         let others = (1..=4).map(mail);
-        hand.end_exchange(&[], others.chain((11..=14).map(repeated)).collect());
+        hand.end_exchange(&[], others.chain(whole[..4].iter().cloned()).collect());
         assert_eq!(hand.sent.len(), 1);
         while hand.exchange.is_none() {
             hand.wait();
@@ -189,7 +181,7 @@ fn a_batch_does_not_wait_for_its_other_mails_while_a_probe_is_in_flight() {
         while hand.exchange.is_none() {
             hand.wait();
         }
-        hand.end_exchange(&[], (11..=20).map(repeated).collect());
+        hand.end_exchange(&[], whole);
         let sizes: Vec<usize> = hand.sent.iter().map(|(_, mails)| mails.len()).collect();
         assert!(sizes.contains(&10), "{sizes:?}");
     }

@@ -1,4 +1,5 @@
 use super::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn lost_before_the_end_it_was_not_sent() {
@@ -184,10 +185,16 @@ fn a_server_that_takes_its_time() {
 #[test]
 fn a_client_that_stood_still_does_not_end_the_message() {
     const TIMEOUT: Duration = Duration::from_secs(1);
+    /// Whether the client stands still.
+    static IS_FROZEN: AtomicBool = AtomicBool::new(false);
     let script = Script {
         says: |_, _, line| {
-            if line.starts_with("MAIL") {
-                std::thread::sleep(TIMEOUT / 10);
+            let until = std::time::Instant::now() + TIMEOUT;
+            while line.starts_with("MAIL")
+                && !IS_FROZEN.load(Ordering::SeqCst)
+                && std::time::Instant::now() < until
+            {
+                std::thread::yield_now();
             }
             None
         },
@@ -212,6 +219,8 @@ fn a_client_that_stood_still_does_not_end_the_message() {
             watched
                 .until(|seen| !seen.commands("MAIL").is_empty())
                 .await;
+            IS_FROZEN.store(true, Ordering::SeqCst);
+            // That is the fault: the only thread of the client does nothing.
             std::thread::sleep(3 * TIMEOUT);
         });
         relay.unwrap().send(&fixture::plain(1), now()).await
