@@ -140,6 +140,20 @@ $$;
 COMMENT ON FUNCTION @extschema@._refuse_attached_twice(oid, text) IS
     'Internal. Raises a unique violation unless the address is NULL: nothing would tell which account belongs to which row.';
 
+CREATE FUNCTION @extschema@._warn_unfollowed(relation oid, cause text, remedy text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE WARNING USING
+        MESSAGE = format('rows of table %s have no accounts that follow them', relation::regclass),
+        DETAIL = cause,
+        HINT = remedy;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._warn_unfollowed(oid, text, text) IS
+    'Internal. Warns that rows of an attached table were written which are not linked to accounts.';
+
 -- Long because an address may come, go or change, and another row may have it.
 CREATE FUNCTION @extschema@._attached_update() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -191,9 +205,15 @@ BEGIN
         PERFORM @extschema@._displace(TG_RELID, NULL::bigint, @extschema@._fold(present), @extschema@._fold(present_login));
         INSERT INTO @extschema@.accounts (email, login) VALUES (present, present_login) RETURNING id INTO made;
         INSERT INTO @extschema@.attached (account_id, relation, email) VALUES (made, TG_RELID::regclass, @extschema@._fold(present));
+    ELSIF former IS NOT NULL AND holder.account_id IS NULL THEN
+        PERFORM @extschema@._warn_unfollowed(
+            TG_RELID,
+            'The account of a changed row was deleted, or the row was changed before by an AFTER trigger or without triggers.'::text,
+            'If there is an account with a former address, correct it; then call mailroom_detach and mailroom_attach.'::text
+        );
     ELSIF present IS NULL THEN
         DELETE FROM @extschema@.accounts a WHERE a.id = holder.account_id;
-    ELSIF holder.account_id IS NOT NULL THEN
+    ELSE
         PERFORM @extschema@._displace(
             TG_RELID, holder.account_id,
             -- If only the login changes, the address of the account stays, which may have been edited.
@@ -310,21 +330,32 @@ CREATE FUNCTION @extschema@._attached_insert() RETURNS trigger
 AS $$
 DECLARE
     names record;
+    restored boolean;
     twice text;
 BEGIN
-    -- The accounts come with the dump.
+    SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
     IF @extschema@._is_restoring() THEN
+        EXECUTE format('SELECT EXISTS (SELECT FROM new_rows n WHERE nullif(n.%I::text, '''') IS NOT NULL)', names.email) INTO restored;
+        IF restored THEN
+            PERFORM @extschema@._warn_unfollowed(
+                TG_RELID,
+                'They were inserted as a dump is restored, which has the accounts itself.'::text,
+                'If this dump has not, call mailroom_detach and mailroom_attach for the table afterwards.'::text
+            );
+        END IF;
         RETURN NULL;
     END IF;
-    SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
     EXECUTE 'WITH made AS (INSERT INTO @extschema@.accounts (email, login) SELECT '
         || format(
             'n.%1$I::text, coalesce(nullif(n.%2$I::text, ''''), n.%1$I::text) FROM new_rows n WHERE nullif(n.%1$I::text, '''') IS NOT NULL',
             names.email, names.login
         )
-        || ' RETURNING id, email), linked AS (INSERT INTO @extschema@.attached (account_id, relation, email) SELECT m.id, $1, m.email FROM made m RETURNING email)'
-        -- The snapshot has earlier rows only.
-        || ' SELECT min(l.email) FROM linked l JOIN @extschema@.attached t ON t.relation = $1 AND t.email = l.email AND NOT t.is_displaced'
+        || ' RETURNING id, email) INSERT INTO @extschema@.attached (account_id, relation, email) SELECT m.id, $1, m.email FROM made m'
+    USING TG_RELID::regclass;
+    -- A new statement: a row that another transaction deleted while an account was waited for is gone from its snapshot.
+    EXECUTE 'SELECT t.email FROM @extschema@.attached t WHERE t.relation = $1 AND NOT t.is_displaced AND t.email IN '
+        || '(SELECT @extschema@._fold(' || format('n.%I::text COLLATE "default") FROM new_rows n)', names.email)
+        || ' GROUP BY t.email HAVING count(*) > 1 LIMIT 1'
     INTO twice
     USING TG_RELID::regclass;
     PERFORM @extschema@._refuse_attached_twice(TG_RELID, twice);

@@ -310,6 +310,11 @@ UPDATE public.people SET mail = CASE WHEN nick OPERATOR(pg_catalog.=) 'left' THE
 
 DO $$ BEGIN UPDATE public.people SET mail = 'LEFT@example.com' WHERE nick OPERATOR(pg_catalog.=) 'left'; SET CONSTRAINTS ALL IMMEDIATE; EXCEPTION WHEN unique_violation THEN NULL; END $$;
 
+-- A row whose account is gone.
+DELETE FROM @s@.accounts WHERE login OPERATOR(pg_catalog.=) 'right';
+
+UPDATE public.people SET nick = 'gone' WHERE nick OPERATOR(pg_catalog.=) 'right';
+
 TRUNCATE public.people;
 
 SELECT @s@.mailroom_detach('public.people'::pg_catalog.regclass);

@@ -5,6 +5,7 @@ mod edited;
 mod orders;
 mod rows;
 mod surroundings;
+mod unfollowed;
 
 use crate::cluster::Cluster;
 use postgres::Client;
