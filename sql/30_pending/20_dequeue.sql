@@ -1,8 +1,8 @@
 -- Dequeue: tokens leave pending, signed, into the caller's hands.
 --
 -- A consumer deletes the rows that it takes in its own transaction and skips those that others have locked: ROLLBACK
--- returns them (I1), two consumers never hold the same one (I2) or wait for each other (I3). Everything runs with the
--- caller's rights; 90_privileges/ names the callers. Sequential scans are disabled because statistics of a queue mean
+-- returns them (I1), two consumers never hold the same one (I2) or wait for each other (I3). What needs
+-- no other rights runs with the caller's; 90_privileges/ names the callers. Sequential scans are disabled because statistics of a queue mean
 -- nothing: it may be empty or hold a million rows a moment later. Plans are generic for the same reason, and because
 -- planning a batch again costs half as much as taking it.
 
@@ -52,8 +52,9 @@ CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_
 COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
     'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
 
+-- With its owner's rights, because a role that may delete rows may also lock the table.
 CREATE FUNCTION @extschema@._delete_pending(wanted integer) RETURNS bigint[]
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET enable_bitmapscan = off

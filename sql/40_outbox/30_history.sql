@@ -20,7 +20,11 @@ CREATE TABLE @extschema@.outbox_attempts (
     error text,
     refused_recipients jsonb,
     CONSTRAINT outbox_attempts_pkey PRIMARY KEY (id),
-    CONSTRAINT outbox_attempts_refused_recipients_must_be_an_array CHECK (jsonb_typeof(refused_recipients) = 'array')
+    CONSTRAINT outbox_attempts_ended_at_must_be_finite CHECK (isfinite(ended_at)),
+    CONSTRAINT outbox_attempts_claimant_must_not_exceed_1024_octets CHECK (octet_length(claimant) <= 1024),
+    CONSTRAINT outbox_attempts_error_must_not_exceed_16384_octets CHECK (octet_length(error) <= 16384),
+    CONSTRAINT outbox_attempts_refused_recipients_must_be_an_array CHECK (jsonb_typeof(refused_recipients) = 'array'),
+    CONSTRAINT outbox_attempts_refused_recipients_must_not_exceed_16_mb CHECK (octet_length(refused_recipients::text) <= 16777216)
 );
 COMMENT ON TABLE @extschema@.outbox_attempts IS
     'One row for each attempt that failed, is ambiguous, or did not reach all recipients. Purged with its mail; see outbox_history.';
@@ -51,9 +55,11 @@ AS $$ SELECT min(a.started_at) FROM @extschema@.outbox_attempts a WHERE a.outbox
 COMMENT ON FUNCTION @extschema@._first_attempt_at(bigint) IS
     'Internal. When this mail was claimed for its first attempt, if that failed; NULL if its row was purged.';
 
+-- A difference of times that no attempt has may be no interval.
 CREATE VIEW @extschema@.outbox_history AS
 SELECT
-    a.outbox_id, a.attempt, a.outcome::text, a.started_at, a.ended_at, a.ended_at - a.started_at AS duration,
+    a.outbox_id, a.attempt, a.outcome::text, a.started_at, a.ended_at,
+    CASE WHEN a.started_at >= 'epoch' AND a.ended_at < '10000-01-01 UTC' THEN a.ended_at - a.started_at END AS duration,
     a.claimant, a.transport, a.response_code, a.error, NULL::text AS provider_id
 FROM @extschema@.outbox_attempts a
 WHERE a.outcome <> 'partial'
@@ -61,7 +67,9 @@ UNION ALL
 SELECT
     o.id AS outbox_id, o.failed_attempts + 1,
     CASE o.state WHEN 'sent' THEN coalesce(p.outcome::text, 'sent') ELSE 'sending' END,
-    o.claimed_at, o.ended_at, o.ended_at - o.claimed_at, o.claimed_by, o.transport, p.response_code, p.error, o.provider_id
+    o.claimed_at, o.ended_at,
+    CASE WHEN o.claimed_at >= 'epoch' AND o.ended_at < '10000-01-01 UTC' THEN o.ended_at - o.claimed_at END,
+    o.claimed_by, o.transport, p.response_code, p.error, o.provider_id
 FROM @extschema@.outbox o
 LEFT JOIN @extschema@.outbox_attempts p ON p.outbox_id = o.id AND p.attempt = o.failed_attempts + 1 AND p.outcome = 'partial'
 WHERE o.state IN ('claimed', 'sent')

@@ -1,24 +1,23 @@
 -- Mail of one's own: what an application may do to the outbox, and cancel and reschedule.
 --
--- Everything runs with the caller's rights, who is outbox.enqueued_by, and reaches the outbox through three views:
--- _new_mail takes new mail, _own_mail shows mail of the caller's that is not claimed, _own_item_keys which keys are in
--- use. Scheduled mail that has expired may be ended as expired, as a claim would. Columns are limited by grants, rows by
--- the views. One view is for INSERT and another for UPDATE, because ON CONFLICT DO UPDATE needs both rights on one
--- relation, and would reach and lock rows that the condition hides. Invariant: a row cannot come back from cancelled or
--- expired, because ended_at is not among the columns.
+-- The functions run with the caller's rights, who is outbox.enqueued_by, and reach the outbox through three views:
+-- _new_mail takes new mail, _own_item_keys shows which keys are in use, _own_changes takes what is to become of mail that
+-- is scheduled. Columns are limited by grants, rows by the views. No application may update a row, because it could also
+-- lock it by SELECT ... FOR UPDATE, even after it was claimed, and the claimant would have to wait. Invariant: an
+-- application locks no mail that is claimed.
 
-CREATE FUNCTION @extschema@._is_callers_role(enqueued_by name) RETURNS boolean
+CREATE FUNCTION @extschema@._is_callers_role(enqueued_by name, caller name) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
     -- The same rule as for ownership anywhere in PostgreSQL, except that the role is known by its name: the mail of a
     -- role that was dropped or renamed is that of the next role by this name.
-    SELECT coalesce(pg_has_role(to_regrole(quote_ident(enqueued_by)), 'USAGE'), false)
-        OR pg_has_role('mailroom_support', 'USAGE')
-        OR pg_has_role('mailroom_admin', 'USAGE')
+    SELECT coalesce(pg_has_role(caller, to_regrole(quote_ident(enqueued_by)), 'USAGE'), false)
+        OR pg_has_role(caller, 'mailroom_support', 'USAGE')
+        OR pg_has_role(caller, 'mailroom_admin', 'USAGE')
 $$;
-COMMENT ON FUNCTION @extschema@._is_callers_role(name) IS
-    'Internal. Whether the current user has the rights of the role that enqueued a mail, or of mailroom_support or mailroom_admin.';
+COMMENT ON FUNCTION @extschema@._is_callers_role(name, name) IS
+    'Internal. Whether the caller has the rights of the role that enqueued a mail, or of mailroom_support or mailroom_admin.';
 
 -- It has the columns of _mail in their order, so that an INSERT needs no list of them. Not by format(): the name of the
 -- schema may have a percent sign.
@@ -37,7 +36,7 @@ BEGIN
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
           AND o.token_id IS NULL
-          AND @extschema@._is_callers_role(o.enqueued_by)
+          AND @extschema@._is_callers_role(o.enqueued_by, current_user)
           AND (o.transport = '' OR o.transport = @extschema@._default_transport() OR @extschema@._knows_transport(o.transport::text))
           AND @extschema@._bad_address($view$ || mail || $view$) IS NULL
           AND @extschema@._recipients_problem($view$ || mail || $view$) IS NULL
@@ -56,19 +55,6 @@ BEGIN
 END;
 $$;
 COMMENT ON VIEW @extschema@._mail_addresses IS 'Internal. All addresses of a mail.';
-
-CREATE VIEW @extschema@._own_mail WITH (security_barrier) AS
-SELECT o.id, o.state, o.send_at, o.expires_at, o.last_error, o.item_key, o.updated_at
-FROM @extschema@.outbox o
-WHERE (o.state IN ('scheduled', 'cancelled') OR (o.state = 'expired' AND o.expires_at <= clock_timestamp()))
-  AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
-  AND @extschema@._is_callers_role(o.enqueued_by)
-  AND isfinite(o.send_at)
-  AND (o.expires_at > o.send_at OR o.expires_at <= clock_timestamp()) IS NOT FALSE
-  AND isfinite(o.updated_at)
-  AND (char_length(o.last_error) <= 1000) IS NOT FALSE
-WITH CASCADED CHECK OPTION;
-COMMENT ON VIEW @extschema@._own_mail IS 'Internal. Mail of the current user that is scheduled, cancelled or expired.';
 
 -- Keys are a role's own: no role can take, learn of, or make another wait for a key of that role.
 CREATE VIEW @extschema@._own_item_keys WITH (security_barrier) AS
@@ -93,28 +79,128 @@ AS $$
 $$;
 COMMENT ON FUNCTION @extschema@._scheduled(uuid[]) IS 'Internal. The mails with these message_ids, of any role.';
 
-CREATE FUNCTION @extschema@.mailroom_cancel(id bigint) RETURNS boolean
+-- A function that runs with its owner's rights does not know its caller. The default of caller, a column that no role may
+-- write, does.
+CREATE VIEW @extschema@._own_changes AS
+SELECT NULL::bigint[] AS ids, NULL::text AS change, NULL::timestamptz AS send_at, NULL::name AS caller, NULL::boolean AS done
+WHERE false;
+ALTER VIEW @extschema@._own_changes ALTER COLUMN caller SET DEFAULT current_user;
+COMMENT ON VIEW @extschema@._own_changes IS
+    'Internal. Takes changes of mail of the current user that is scheduled: cancel and reschedule pass by rows that are locked, replace waits for them. Either all of the mails are changed, or none, and done is false.';
+
+CREATE FUNCTION @extschema@._lock_own_mail(ids bigint[], caller name, waits boolean) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET jit = off
 AS $$
-#variable_conflict use_column
+DECLARE
+    locked integer;
 BEGIN
-    -- A row that a sender is claiming at this moment is left to the sender.
-    UPDATE @extschema@._own_mail o
-    SET state = 'cancelled',
-        last_error = 'cancelled by ' || current_user
-    WHERE o.id = (
-        SELECT s.id
-        FROM @extschema@._own_mail s
-        WHERE s.id = mailroom_cancel.id
-          AND s.state = 'scheduled'
-        FOR NO KEY UPDATE SKIP LOCKED
-    );
-    RETURN FOUND;
+    IF waits THEN
+        -- In the order of ids, so that two sessions that replace the same mails cannot deadlock.
+        PERFORM
+        FROM @extschema@.outbox o
+        WHERE o.id = ANY (ids)
+          AND o.state::text = 'scheduled'
+          AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
+          AND @extschema@._is_callers_role(o.enqueued_by, caller)
+        ORDER BY o.id
+        FOR NO KEY UPDATE;
+    ELSE
+        PERFORM
+        FROM @extschema@.outbox o
+        WHERE o.id = ANY (ids)
+          AND o.state::text = 'scheduled'
+          AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
+          AND @extschema@._is_callers_role(o.enqueued_by, caller)
+        FOR NO KEY UPDATE SKIP LOCKED;
+    END IF;
+    GET DIAGNOSTICS locked = ROW_COUNT;
+    RETURN locked;
 END;
 $$;
+COMMENT ON FUNCTION @extschema@._lock_own_mail(bigint[], name, boolean) IS
+    'Internal. Locks those of the mails that are scheduled and the caller''s; returns how many there are.';
+
+-- Long because there are three changes, and what is wrong with one has an error of its own.
+CREATE FUNCTION @extschema@._change_own_mail() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET jit = off
+AS $$
+DECLARE
+    moment CONSTANT timestamptz := clock_timestamp();
+    expiry timestamptz;
+BEGIN
+    IF (NEW.change IN ('cancel', 'reschedule', 'replace')) IS NOT TRUE THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'change must be cancel, reschedule or replace',
+            DETAIL = format('It is %s.', coalesce(quote_literal(NEW.change), 'null')),
+            HINT = 'Use mailroom_cancel, mailroom_reschedule or mailroom_send.';
+    ELSIF NEW.change = 'reschedule' AND isfinite(NEW.send_at) IS NOT TRUE THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'send_at must be a finite time',
+            DETAIL = format('It is %s.', coalesce(NEW.send_at::text, 'null')),
+            HINT = 'Use mailroom_cancel for a mail that is not to be sent at all.';
+    END IF;
+    -- A row that was claimed after the snapshot is locked before it is found not to be scheduled; the lock goes with the
+    -- subtransaction.
+    BEGIN
+        IF cardinality(NEW.ids) > @extschema@._lock_own_mail(NEW.ids, NEW.caller, NEW.change = 'replace') THEN
+            RAISE no_data_found;
+        END IF;
+    EXCEPTION
+        WHEN no_data_found THEN
+            NEW.done := false;
+            RETURN NEW;
+    END;
+    IF NEW.change = 'reschedule' THEN
+        SELECT min(o.expires_at) INTO expiry FROM @extschema@.outbox o WHERE o.id = ANY (NEW.ids);
+        IF expiry <= NEW.send_at THEN
+            RAISE object_not_in_prerequisite_state USING
+                MESSAGE = 'mail cannot be rescheduled',
+                DETAIL = format('It expires at %s, which is not after %s.', expiry, NEW.send_at),
+                HINT = 'Pass an earlier time, or cancel the mail and schedule another.';
+        END IF;
+        UPDATE @extschema@.outbox o
+        SET send_at = NEW.send_at,
+            updated_at = moment
+        WHERE o.id = ANY (NEW.ids);
+        PERFORM @extschema@._mail_due(NEW.send_at);
+    ELSE
+        UPDATE @extschema@.outbox o
+        SET state = r.state,
+            secrets = NULL,
+            last_error = r.reason,
+            updated_at = moment,
+            ended_at = moment
+        FROM (
+            VALUES
+                (true, 'expired'::@extschema@.outbox_state, 'expired before it was sent'),
+                (false, 'cancelled', CASE NEW.change WHEN 'replace' THEN 'replaced by ' ELSE 'cancelled by ' END || NEW.caller)
+        ) r (has_expired, state, reason)
+        WHERE o.id = ANY (NEW.ids)
+          -- As a claim ends it.
+          AND r.has_expired = (NEW.change = 'replace' AND coalesce(o.expires_at <= moment, false));
+    END IF;
+    NEW.done := true;
+    RETURN NEW;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._change_own_mail() IS
+    'Internal. Cancels, reschedules or, for another mail with the same item_key, replaces scheduled mail of the caller''s.';
+
+CREATE TRIGGER change_own_mail
+    INSTEAD OF INSERT ON @extschema@._own_changes
+    FOR EACH ROW
+    EXECUTE FUNCTION @extschema@._change_own_mail();
+
+CREATE FUNCTION @extschema@.mailroom_cancel(id bigint) RETURNS boolean
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+AS $$ INSERT INTO @extschema@._own_changes (ids, change) VALUES (ARRAY[id], 'cancel') RETURNING done $$;
 COMMENT ON FUNCTION @extschema@.mailroom_cancel(bigint) IS
     'Cancels a mail of the caller''s that is not claimed, without waiting. Returns false, and changes nothing, if it is claimed, has ended, is locked by another transaction or does not exist.';
 
@@ -135,43 +221,12 @@ COMMENT ON FUNCTION @extschema@.mailroom_cancel_item(text) IS
     'As mailroom_cancel, for the mail that the current user scheduled with this item_key and that is still to be sent.';
 
 CREATE FUNCTION @extschema@.mailroom_reschedule(id bigint, send_at timestamptz) RETURNS boolean
-    LANGUAGE plpgsql
+    LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET jit = off
 AS $$
-#variable_conflict use_column
-DECLARE
-    expiry timestamptz;
-BEGIN
-    IF mailroom_reschedule.send_at IS NULL OR NOT isfinite(mailroom_reschedule.send_at) THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = 'send_at must be a finite time',
-            DETAIL = format('It is %s.', coalesce(mailroom_reschedule.send_at::text, 'null')),
-            HINT = 'Use mailroom_cancel for a mail that is not to be sent at all.';
-    END IF;
-    SELECT s.expires_at
-    INTO expiry
-    FROM @extschema@._own_mail s
-    WHERE s.id = mailroom_reschedule.id
-      AND s.state = 'scheduled'
-    FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    IF expiry <= mailroom_reschedule.send_at THEN
-        RAISE object_not_in_prerequisite_state USING
-            MESSAGE = 'mail cannot be rescheduled',
-            DETAIL = format('It expires at %s, which is not after %s.', expiry, mailroom_reschedule.send_at),
-            HINT = 'Pass an earlier time, or cancel the mail and schedule another.';
-    END IF;
-    UPDATE @extschema@._own_mail o
-    SET send_at = mailroom_reschedule.send_at,
-        updated_at = now()
-    WHERE o.id = mailroom_reschedule.id;
-    PERFORM @extschema@._mail_due(mailroom_reschedule.send_at);
-    RETURN true;
-END;
+    INSERT INTO @extschema@._own_changes (ids, change, send_at)
+    VALUES (ARRAY[id], 'reschedule', send_at)
+    RETURNING done
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_reschedule(bigint, timestamptz) IS
     'Changes send_at of a mail of the caller''s that is not claimed, without waiting. Returns false in the cases of mailroom_cancel.';

@@ -1,7 +1,7 @@
 -- Submitting: messages become rows of the outbox, in the caller's transaction.
 --
 -- mailroom_send and mailroom_send_many (90_send.sql) call _submit, which inserts through _new_mail and replaces through
--- _own_mail (70_own_mail.sql). Invariants: an item_key of a role is in one live row at most, also when sessions race for it;
+-- _own_changes (70_own_mail.sql). Invariants: an item_key of a role is in one live row at most, also when sessions race for it;
 -- every reason against a message is found before anything is written.
 
 CREATE FUNCTION @extschema@._refuse(ordinal integer, code text, what text, reason text, remedy text) RETURNS void
@@ -65,8 +65,6 @@ DECLARE
     keys text[];
     holders jsonb;
     replaced bigint[];
-    lapsed bigint[];
-    moment timestamptz;
     chosen @extschema@._message[];
     violated text;
     done integer[] := ARRAY[]::integer[];
@@ -136,7 +134,7 @@ BEGIN
             INTO bad
             FROM unnest(todo) m
             JOIN @extschema@._scheduled(repeatable) s ON s.message_id = (m.mail).message_id
-            WHERE NOT @extschema@._is_callers_role(s.enqueued_by)
+            WHERE NOT @extschema@._is_callers_role(s.enqueued_by, current_user)
             ORDER BY m.ordinal
             LIMIT 1;
             IF FOUND THEN
@@ -193,35 +191,13 @@ BEGIN
             replaced := ARRAY(
                 SELECT DISTINCT l.id
                 FROM unnest(todo) m
-                JOIN jsonb_to_recordset(holders) l (item_key text, id bigint) ON l.item_key = (m.mail).item_key
+                JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, has_expired boolean) ON l.item_key = (m.mail).item_key
                 WHERE m.on_conflict = 'replace'
+                   OR l.has_expired
             );
-            lapsed := ARRAY(SELECT l.id FROM jsonb_to_recordset(holders) l (id bigint, has_expired boolean) WHERE l.has_expired);
-            IF cardinality(replaced) + cardinality(lapsed) > 0 THEN
-                -- In the order of ids, so that two sessions that replace the same mails cannot deadlock.
-                PERFORM
-                FROM @extschema@._own_mail o
-                WHERE o.id = ANY (replaced || lapsed)
-                ORDER BY o.id
-                FOR NO KEY UPDATE;
-                -- For an empty array, the planner accepts any partial index, and scans all of it.
-                IF lapsed <> '{}' THEN
-                    -- As a claim ends them.
-                    moment := clock_timestamp();
-                    UPDATE @extschema@._own_mail o
-                    SET state = 'expired',
-                        last_error = 'expired before it was sent'
-                    WHERE o.id = ANY (lapsed)
-                      AND o.state = 'scheduled'
-                      AND o.expires_at <= moment;
-                END IF;
-                IF replaced <> '{}' THEN
-                    UPDATE @extschema@._own_mail o
-                    SET state = 'cancelled',
-                        last_error = 'replaced by ' || current_user
-                    WHERE o.id = ANY (replaced)
-                      AND o.state = 'scheduled';
-                END IF;
+            IF replaced <> '{}' THEN
+                -- If one of them was claimed or sent meanwhile, none is replaced, and the next round finds what is now.
+                INSERT INTO @extschema@._own_changes (ids, change) VALUES (replaced, 'replace');
             END IF;
         END IF;
 

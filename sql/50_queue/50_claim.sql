@@ -21,6 +21,12 @@ CREATE FUNCTION @extschema@._claimant(claimant text) RETURNS text
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF octet_length(claimant) > 1024 THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'claimant must have at most 1024 octets',
+            DETAIL = format('It has %s.', octet_length(claimant)),
+            HINT = 'Leave it out for a name that is unique.';
+    END IF;
     RETURN coalesce(claimant, session_user || '/' || @extschema@._session_id());
 END;
 $$;

@@ -305,19 +305,30 @@ CREATE FUNCTION @extschema@.mailroom_release_many(
     SET enable_seqscan = off
     SET jit = off
 AS $$
+DECLARE
+    held bigint[];
+    claimed_at timestamptz[];
+    sizes integer[];
+    released bigint[];
 BEGIN
     IF EXISTS (SELECT FROM @extschema@.budgets) THEN
-        PERFORM @extschema@._refund_budget(
-            array_agg(o.claimed_at), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
-        )
+        SELECT
+            array_agg(o.id), array_agg(o.claimed_at), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
+        INTO held, claimed_at, sizes
         FROM (
             SELECT DISTINCT h.place
             FROM @extschema@._lock_claimed(ids, @extschema@._claimant(claimant), failed_attempts) h
         ) u
-        JOIN @extschema@.outbox o ON o.ctid = u.place
-        HAVING count(*) > 0;
+        JOIN @extschema@.outbox o ON o.ctid = u.place;
     END IF;
-    RETURN @extschema@._set_lease_end(ids, claimant, failed_attempts, NULL::timestamptz);
+    released := @extschema@._set_lease_end(ids, claimant, failed_attempts, NULL::timestamptz);
+    -- Only now, since it is not undone if the release fails.
+    IF held && released THEN
+        PERFORM @extschema@._refund_budget(array_agg(h.claimed_at), array_agg(h.size))
+        FROM unnest(held, claimed_at, sizes) h (id, claimed_at, size)
+        WHERE h.id = ANY (released);
+    END IF;
+    RETURN released;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_release_many(bigint[], text, integer[]) IS

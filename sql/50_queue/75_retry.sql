@@ -84,6 +84,7 @@ BEGIN
       AND o.token_id = ANY (held)
       AND v.token_id = o.token_id
       AND v.eligible
+      AND NOT v.locked
       AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane IN (0, 1) AND p.token_id = o.token_id OFFSET 0)
       AND NOT EXISTS (
           SELECT
@@ -137,7 +138,7 @@ BEGIN
         IF @extschema@._retry_tokens(ARRAY[id]) = 0 THEN
             RAISE object_not_in_prerequisite_state USING
                 MESSAGE = 'token mail cannot be retried',
-                DETAIL = 'The token has ended, is in another mail, is about to be mailed again, or is in use by another transaction.',
+                DETAIL = 'The token has ended or was locked by wrong codes, is in another mail, is about to be mailed again, or is in use by another transaction.',
                 HINT = 'Send a new link by mailroom_request_activation or mailroom_request_recovery.';
         END IF;
         RETURN true;
@@ -181,7 +182,9 @@ CREATE FUNCTION @extschema@.mailroom_retry_failed(
 AS $$
 DECLARE
     ids bigint[];
-    retried integer;
+    one bigint;
+    retried integer := 0;
+    violated text;
 BEGIN
     IF num_nonnulls(kind, transport, outcome, response_code, since) = 0 THEN
         RAISE null_value_not_allowed USING
@@ -274,7 +277,24 @@ BEGIN
     IF ids = '{}' THEN
         RETURN 0;
     END IF;
-    retried := @extschema@._retry(ids);
+    BEGIN
+        retried := @extschema@._retry(ids);
+    EXCEPTION
+        WHEN unique_violation THEN
+            GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
+            IF violated <> 'outbox_live_item_key' THEN
+                RAISE;
+            END IF;
+            -- Another session has just scheduled mail with one of the keys.
+            FOREACH one IN ARRAY ids LOOP
+                BEGIN
+                    retried := retried + @extschema@._retry(ARRAY[one]);
+                EXCEPTION
+                    WHEN unique_violation THEN
+                        NULL;
+                END;
+            END LOOP;
+    END;
     -- A statement of its own, since those who cannot sign may not call it.
     IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = ANY (ids) AND o.token_id IS NOT NULL) THEN
         retried := retried + @extschema@._retry_tokens(ids);

@@ -97,7 +97,6 @@ COMMENT ON SEQUENCE @extschema@._purged_outbox IS
 CREATE FUNCTION @extschema@._purge_mails(
     horizon timestamptz,
     row_limit integer,
-    starts_over boolean,
     OUT purged integer,
     OUT more boolean
 )
@@ -153,27 +152,23 @@ BEGIN
     FROM looked l
     LEFT JOIN old d ON d.id = l.id;
     purged := @extschema@._delete_rows('outbox'::text, places);
-    IF more OR NOT starts_over THEN
-        -- Materialized, so that they are sorted, and not looked for in an index of all that ended.
-        WITH left_over AS MATERIALIZED (
-            SELECT o.ended_at, o.id
-            FROM @extschema@.outbox o
-            WHERE o.ctid = ANY (looked_at)
-              AND o.ended_at < horizon
-        )
-        SELECT l.id INTO stayed FROM left_over l ORDER BY l.ended_at DESC, l.id DESC LIMIT 1;
-        IF FOUND THEN
-            PERFORM setval('@extschema@._purged_outbox'::regclass, greatest(stayed, 0::bigint));
-        END IF;
-    ELSIF round <> 0 THEN
-        PERFORM setval('@extschema@._purged_outbox'::regclass, 0);
+    -- Materialized, so that they are sorted, and not looked for in an index of all that ended.
+    WITH left_over AS MATERIALIZED (
+        SELECT o.ended_at, o.id
+        FROM @extschema@.outbox o
+        WHERE o.ctid = ANY (looked_at)
+          AND o.ended_at < horizon
+    )
+    SELECT l.id INTO stayed FROM left_over l ORDER BY l.ended_at DESC, l.id DESC LIMIT 1;
+    IF FOUND THEN
+        PERFORM setval('@extschema@._purged_outbox'::regclass, greatest(stayed, 0::bigint));
     END IF;
     -- In whole milliseconds, so that rows that ended in the same millisecond are looked at again.
     PERFORM @extschema@._walk_end('outbox'::text, floor(extract(epoch FROM greatest(coalesce(passed, last), 'epoch')) * 1000)::bigint);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer, boolean) IS
-    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts, but passes by those that stay, and may start over when there are no more. Returns how many, and whether there are more to look at.';
+COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS
+    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts, but passes by those that stay. Returns how many, and whether there are more to look at.';
 
 CREATE SEQUENCE @extschema@._purged_tokens MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_tokens IS
@@ -196,8 +191,8 @@ CREATE FUNCTION @extschema@._purge_by_id(
     began text,
     ended text[],
     horizon text,
+    soon text,
     row_limit integer,
-    starts_over boolean,
     OUT purged integer,
     OUT more boolean
 )
@@ -216,7 +211,8 @@ DECLARE
     end_of_row CONSTANT text := format('least(t.%I, t.%I, t.%I)', ended[1], coalesce(ended[2], ended[1]), coalesce(ended[3], ended[1]));
 BEGIN
     EXECUTE 'WITH looked AS MATERIALIZED (SELECT t.ctid AS place, t.id,'
-        || ' t.' || quote_ident(began) || ' < ' || quote_literal(horizon) || ' AS is_past,'
+        -- A row from the future must not keep those behind it: the clock may have been wrong.
+        || format(' t.%1$I < %2$L OR t.%1$I > %3$L AS is_past,', began, horizon, soon)
         || ' ' || end_of_row || ' < ' || quote_literal(horizon) || ' AS has_ended'
         || ' FROM @extschema@.' || quote_ident(source) || ' t WHERE t.id > $1 ORDER BY t.id LIMIT $2)'
         || ' SELECT ARRAY(SELECT t.ctid FROM @extschema@.' || quote_ident(source) || ' t'
@@ -229,16 +225,12 @@ BEGIN
     INTO places, last, more
     USING after, row_limit;
     purged := @extschema@._delete_rows(source, places);
-    IF more OR NOT starts_over THEN
-        PERFORM setval(reached, last);
-    ELSIF round <> 0 THEN
-        PERFORM setval(reached, 0);
-    END IF;
+    PERFORM setval(reached, last);
     PERFORM @extschema@._walk_end(source, last);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text[], text, integer, boolean) IS
-    'Internal. Looks at up to row_limit rows of this table, in the order of id, that began before this time by one column, and deletes those that ended before it by the earliest of others, but passes by those that stay, and may start over when there are no more. Returns how many, and whether there are more to look at.';
+COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text[], text, text, integer) IS
+    'Internal. Looks at up to row_limit rows of this table, in the order of id, that began before the first time by one column, or after the second, and deletes those that ended before the first by the earliest of others, but passes by those that stay. Returns how many, and whether there are more to look at.';
 
 CREATE FUNCTION @extschema@._purge(batch_limit integer, starts_over boolean, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -250,6 +242,8 @@ DECLARE
     moment CONSTANT text := to_json(horizon) #>> '{}';
     -- The limit of links an hour is counted from an account's tokens.
     seconds CONSTANT text := floor(extract(epoch FROM least(horizon, clock_timestamp() - interval '1 hour')));
+    soon CONSTANT text := to_json(clock_timestamp() + interval '1 hour') #>> '{}';
+    soon_seconds CONSTANT text := floor(extract(epoch FROM clock_timestamp() + interval '1 hour'));
     requests record;
     mails record;
     tokens record;
@@ -262,22 +256,29 @@ BEGIN
     -- Requests that were never answered, because the worker is paused or does not run.
     SELECT p.*
     INTO requests
-    FROM @extschema@._purge_by_id('link_requests'::text, 'requested_at'::text, ARRAY['requested_at'], moment, batch_limit, starts_over) p;
-    SELECT p.* INTO mails FROM @extschema@._purge_mails(horizon, batch_limit, starts_over) p;
+    FROM @extschema@._purge_by_id('link_requests'::text, 'requested_at'::text, ARRAY['requested_at'], moment, soon, batch_limit) p;
+    SELECT p.* INTO mails FROM @extschema@._purge_mails(horizon, batch_limit) p;
     -- A token that was created later cannot have ended before.
     SELECT p.*
     INTO tokens
-    FROM @extschema@._purge_by_id('tokens'::text, 'created_at'::text, ARRAY['expires_at', 'consumed_at', 'revoked_at'], seconds, batch_limit, starts_over) p;
+    FROM @extschema@._purge_by_id('tokens'::text, 'created_at'::text, ARRAY['expires_at', 'consumed_at', 'revoked_at'], seconds, soon_seconds, batch_limit) p;
     -- Attempts of mail that was deleted otherwise, or that was settled after its purge. Another purge may be deleting
     -- them with their mail, and may be about to wait for rows of this one.
     SELECT p.*
     INTO attempts
-    FROM @extschema@._purge_by_id('outbox_attempts'::text, 'ended_at'::text, ARRAY['ended_at'], moment, batch_limit, starts_over) p;
+    FROM @extschema@._purge_by_id('outbox_attempts'::text, 'ended_at'::text, ARRAY['ended_at'], moment, soon, batch_limit) p;
     SELECT p.*
     INTO runs
-    FROM @extschema@._purge_by_id('job_runs'::text, 'started_at'::text, ARRAY['started_at'], moment, batch_limit, starts_over) p;
+    FROM @extschema@._purge_by_id('job_runs'::text, 'started_at'::text, ARRAY['started_at'], moment, soon, batch_limit) p;
     purged := requests.purged + mails.purged + tokens.purged + runs.purged;
     more := requests.more OR mails.more OR tokens.more OR attempts.more OR runs.more;
+    -- Not one table before the others, or a caller that goes on as long as there is more would never end.
+    IF starts_over AND NOT more THEN
+        PERFORM setval(r, 0)
+        FROM unnest('{_purged_outbox,_purged_tokens,_purged_link_requests,_purged_outbox_attempts,_purged_job_runs}'::text[]) u (name)
+        CROSS JOIN LATERAL (SELECT ('@extschema@.' || quote_ident(u.name))::regclass) s (r)
+        WHERE pg_sequence_last_value(r) <> 0;
+    END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge(integer, boolean) IS

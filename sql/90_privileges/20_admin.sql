@@ -27,7 +27,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._attached_truncate()
 TO mailroom_admin;
 GRANT SELECT, INSERT ON @extschema@._new_mail TO mailroom_admin;
-GRANT SELECT, UPDATE ON @extschema@._own_mail TO mailroom_admin;
+GRANT INSERT (ids, change, send_at), SELECT ON @extschema@._own_changes TO mailroom_admin;
 GRANT SELECT ON @extschema@._own_item_keys TO mailroom_admin;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
     @extschema@.outbox_attempts_id_seq, @extschema@.job_runs_id_seq, @extschema@.link_requests_id_seq TO mailroom_admin;

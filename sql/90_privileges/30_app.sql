@@ -15,15 +15,15 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_request_recovery(text)
 TO mailroom_app;
 
--- It schedules, cancels and reschedules its own mail through _new_mail and _own_mail, column by column, so that direct
+-- It schedules, cancels and reschedules its own mail through _new_mail and _own_changes, column by column, so that direct
 -- writes can produce only mail that the functions could have written; 85_columns.sql has most of the columns. Never
--- INSERT and UPDATE on the same view: together they allow ON CONFLICT DO UPDATE, which reaches rows that a view hides.
+-- UPDATE on a view of the outbox: it allows to lock claimed mail, and with INSERT on the same view ON CONFLICT DO UPDATE,
+-- which reaches rows that a view hides.
 -- The extension owns the views, since the owner of a view may create triggers on it.
 GRANT SELECT (id, message_id) ON @extschema@._new_mail TO mailroom_app;
 GRANT INSERT (transport) ON @extschema@._new_mail TO mailroom_app;
-GRANT SELECT (id, state, send_at, expires_at, item_key) ON @extschema@._own_mail TO mailroom_app;
 GRANT SELECT ON @extschema@._own_item_keys TO mailroom_app;
-GRANT UPDATE (state, send_at, last_error, updated_at) ON @extschema@._own_mail TO mailroom_app;
+GRANT INSERT (ids, change, send_at), SELECT (done) ON @extschema@._own_changes TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_send,
@@ -40,7 +40,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._message_id(),
     @extschema@._refuse(integer, text, text, text, text),
     @extschema@._scheduled(uuid[]),
-    @extschema@._is_callers_role(name),
+    @extschema@._is_callers_role(name, name),
     @extschema@._addresses_problem(text[]),
     @extschema@._recipients_problem(@extschema@._mail),
     @extschema@._bad_address(@extschema@._mail),

@@ -5,8 +5,7 @@
 
 GRANT mailroom_sender TO mailroom_collector;
 
--- UPDATE of one column is enough to lock rows.
-GRANT SELECT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_collector;
+GRANT SELECT ON @extschema@.pending TO mailroom_collector;
 GRANT SELECT ON @extschema@._token_verdicts TO mailroom_collector;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq TO mailroom_collector;
 GRANT SELECT, INSERT (job_type, started_at, duration, collected, skipped, trigger, error) ON @extschema@.job_runs TO mailroom_collector;

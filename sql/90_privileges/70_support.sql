@@ -10,22 +10,17 @@ GRANT SELECT (id, action, account, expires_at, consumed_at, created_at, revoked_
 -- The addresses, too: 85_columns.sql.
 GRANT SELECT (subject, item_key, group_key, enqueued_by, provider_id) ON @extschema@.outbox TO mailroom_support;
 GRANT SELECT (refused_recipients) ON @extschema@.outbox_attempts TO mailroom_support;
-GRANT SELECT (id, state, send_at, expires_at, item_key), UPDATE (state, send_at, last_error, updated_at)
-    ON @extschema@._own_mail TO mailroom_support;
-GRANT SELECT ON @extschema@._own_item_keys TO mailroom_support;
+GRANT INSERT (ids, change, send_at), SELECT (done) ON @extschema@._own_changes TO mailroom_support;
 GRANT SELECT ON @extschema@._token_ends TO mailroom_support;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_cancel(bigint),
-    @extschema@.mailroom_cancel_item(text),
     @extschema@.mailroom_reschedule(bigint, timestamptz),
-    @extschema@.mailroom_reschedule_item(text, timestamptz),
     @extschema@.mailroom_retry(bigint),
     @extschema@.mailroom_retry_failed(text, text, @extschema@.attempt_outcome, integer, timestamptz, integer),
     @extschema@.mailroom_request_activation(text),
     @extschema@.mailroom_request_recovery(text),
     @extschema@.mailroom_revoke(bigint),
     @extschema@._retry(bigint[]),
-    @extschema@._is_callers_role(name),
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._mail_due(timestamptz),
     @extschema@._refuse_batch_limit(integer, text)

@@ -84,8 +84,11 @@ fn i8_no_message_is_larger_than_the_setting() {
         "SELECT mailroom_send('a@example.com', 'S', 'T', expires_at => now() + interval '1 day', item_key => 'k')",
     )
     .unwrap();
-    let moved = "UPDATE _own_mail SET send_at = now() + interval '2 days' WHERE item_key = 'k'";
-    assert_eq!(refused(&mut shop, moved).0, view);
+    let moved = "SELECT mailroom_reschedule_item('k', now() + interval '2 days')";
+    assert_eq!(
+        refused(&mut shop, moved).0,
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
+    );
 
     // A limit that is set for this database.
     client

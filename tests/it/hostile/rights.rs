@@ -190,7 +190,7 @@ fn rights_on_a_table_are_no_way_to_more() {
         "DROP FUNCTION mailroom_peek(text)",
         "CREATE TRIGGER mine BEFORE INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION mallory.trap()",
         "CREATE TRIGGER mine BEFORE INSERT ON tokens FOR EACH ROW EXECUTE FUNCTION mallory.trap()",
-        "CREATE TRIGGER mine INSTEAD OF UPDATE ON _own_mail FOR EACH ROW EXECUTE FUNCTION mallory.trap()",
+        "CREATE TRIGGER mine INSTEAD OF UPDATE ON _own_changes FOR EACH ROW EXECUTE FUNCTION mallory.trap()",
         "CREATE TRIGGER mine INSTEAD OF INSERT ON _new_mail FOR EACH ROW EXECUTE FUNCTION mallory.trap()",
         "CREATE RULE mine AS ON INSERT TO outbox DO ALSO NOTIFY mine",
         "ALTER TABLE outbox ALTER kind SET DEFAULT mallory.trap()",

@@ -38,7 +38,7 @@ BEGIN
     FOREACH name IN ARRAY ARRAY['_channel', '_batch_limit', '_link_base_url', '_random_code', '_activation_ttl'] LOOP
         EXECUTE format('CREATE FUNCTION traps.%I() %s', name, body);
     END LOOP;
-    FOREACH name IN ARRAY ARRAY['accounts', 'tokens', 'pending', 'outbox', 'jobs', 'job_runs', 'outbox_attempts', '_token_verdicts', 'templates', 'mailroom_templates', '_own_mail', '_new_mail'] LOOP
+    FOREACH name IN ARRAY ARRAY['accounts', 'tokens', 'pending', 'outbox', 'jobs', 'job_runs', 'outbox_attempts', '_token_verdicts', 'templates', 'mailroom_templates', '_own_changes', '_new_mail'] LOOP
         EXECUTE format('CREATE TABLE traps.%I (id bigint, status text, account bigint, action text, token_id bigint, lane smallint)', name);
         EXECUTE format('CREATE TEMPORARY TABLE %I AS TABLE traps.%I', name, name);
     END LOOP;

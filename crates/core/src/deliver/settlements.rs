@@ -126,8 +126,8 @@ impl Settlements {
     pub fn lock_timeout(&self) -> Option<Duration> {
         match self.len() {
             0 => None,
-            1 => Some(Duration::from_millis(200)),
-            _ => Some(Duration::from_secs(1)),
+            1 => Some(Duration::from_millis(5)),
+            _ => Some(Duration::from_millis(200)),
         }
     }
 
