@@ -58,7 +58,7 @@ BEGIN
     ELSIF TG_OP = 'UPDATE'
         AND (
             NEW.ended_at IS DISTINCT FROM OLD.ended_at
-                AND (NEW.ended_at < clock_timestamp() - interval '5 minutes' OR NEW.ended_at > clock_timestamp() + interval '5 minutes')
+                AND (NEW.ended_at < statement_timestamp() - interval '5 minutes' OR NEW.ended_at > clock_timestamp() + interval '5 minutes')
             OR NOT isfinite(NEW.claimed_at)
             OR NEW.claimed_until IS DISTINCT FROM OLD.claimed_until
                 AND (NEW.claimed_until = '-infinity' OR NEW.claimed_until > now() + interval '400 days')
@@ -147,7 +147,8 @@ CREATE TRIGGER outbox_check_update
             NEW.secrets IS NOT NULL AND NEW.secrets IS DISTINCT FROM OLD.secrets
             OR OLD.ended_at IS NOT NULL AND NEW.ended_at IS NULL
             OR NEW.ended_at IS DISTINCT FROM OLD.ended_at
-                AND (NEW.ended_at < clock_timestamp() - interval '5 minutes' OR NEW.ended_at > clock_timestamp() + interval '5 minutes')
+                -- A settlement takes its time before it may have to wait for a lock.
+                AND (NEW.ended_at < statement_timestamp() - interval '5 minutes' OR NEW.ended_at > clock_timestamp() + interval '5 minutes')
             OR NOT isfinite(NEW.claimed_at)
             OR NEW.claimed_until IS DISTINCT FROM OLD.claimed_until
                 AND (NEW.claimed_until = '-infinity' OR NEW.claimed_until > now() + interval '400 days')

@@ -86,42 +86,45 @@ SELECT NULL::bigint[] AS ids, NULL::text AS change, NULL::timestamptz AS send_at
 WHERE false;
 ALTER VIEW @extschema@._own_changes ALTER COLUMN caller SET DEFAULT current_user;
 COMMENT ON VIEW @extschema@._own_changes IS
-    'Internal. Takes changes of mail of the current user that is scheduled: cancel and reschedule pass by rows that are locked, replace waits for them. Either all of the mails are changed, or none, and done is false.';
+    'Internal. Takes changes of mail of the current user that is scheduled: cancel and reschedule pass by rows that are locked, replace waits for them. If one of the mails cannot be changed, none is, and done is false.';
 
-CREATE FUNCTION @extschema@._lock_own_mail(ids bigint[], caller name, waits boolean) RETURNS integer
+CREATE FUNCTION @extschema@._lock_own_mail(ids bigint[], caller name, waits boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET jit = off
 AS $$
 DECLARE
-    locked integer;
+    one bigint;
 BEGIN
-    IF waits THEN
-        -- In the order of ids, so that two sessions that replace the same mails cannot deadlock.
-        PERFORM
-        FROM @extschema@.outbox o
-        WHERE o.id = ANY (ids)
-          AND o.state::text = 'scheduled'
-          AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
-          AND @extschema@._is_callers_role(o.enqueued_by, caller)
-        ORDER BY o.id
-        FOR NO KEY UPDATE;
-    ELSE
-        PERFORM
-        FROM @extschema@.outbox o
-        WHERE o.id = ANY (ids)
-          AND o.state::text = 'scheduled'
-          AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
-          AND @extschema@._is_callers_role(o.enqueued_by, caller)
-        FOR NO KEY UPDATE SKIP LOCKED;
-    END IF;
-    GET DIAGNOSTICS locked = ROW_COUNT;
-    RETURN locked;
+    -- One at a time, so that no row that was claimed after the snapshot stays locked while another is waited for; and in
+    -- the order of ids, so that two sessions that replace the same mails cannot deadlock.
+    FOREACH one IN ARRAY ids LOOP
+        IF waits THEN
+            PERFORM
+            FROM @extschema@.outbox o
+            WHERE o.id = one
+              AND o.state::text = 'scheduled'
+              AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
+              AND @extschema@._is_callers_role(o.enqueued_by, caller)
+            FOR NO KEY UPDATE;
+        ELSE
+            PERFORM
+            FROM @extschema@.outbox o
+            WHERE o.id = one
+              AND o.state::text = 'scheduled'
+              AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
+              AND @extschema@._is_callers_role(o.enqueued_by, caller)
+            FOR NO KEY UPDATE SKIP LOCKED;
+        END IF;
+        IF NOT FOUND THEN
+            RAISE no_data_found;
+        END IF;
+    END LOOP;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._lock_own_mail(bigint[], name, boolean) IS
-    'Internal. Locks those of the mails that are scheduled and the caller''s; returns how many there are.';
+    'Internal. Locks the mails with these ids, in ascending order; raises no_data_found if one is not scheduled, not the caller''s or, unless the call waits, locked.';
 
 -- Long because there are three changes, and what is wrong with one has an error of its own.
 CREATE FUNCTION @extschema@._change_own_mail() RETURNS trigger
@@ -133,6 +136,7 @@ AS $$
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     expiry timestamptz;
+    changed integer;
 BEGIN
     IF (NEW.change IN ('cancel', 'reschedule', 'replace')) IS NOT TRUE THEN
         RAISE invalid_parameter_value USING
@@ -145,12 +149,11 @@ BEGIN
             DETAIL = format('It is %s.', coalesce(NEW.send_at::text, 'null')),
             HINT = 'Use mailroom_cancel for a mail that is not to be sent at all.';
     END IF;
+    NEW.ids := ARRAY(SELECT DISTINCT u.id FROM unnest(NEW.ids) u (id) ORDER BY u.id);
     -- A row that was claimed after the snapshot is locked before it is found not to be scheduled; the lock goes with the
     -- subtransaction.
     BEGIN
-        IF cardinality(NEW.ids) > @extschema@._lock_own_mail(NEW.ids, NEW.caller, NEW.change = 'replace') THEN
-            RAISE no_data_found;
-        END IF;
+        PERFORM @extschema@._lock_own_mail(NEW.ids, NEW.caller, NEW.change = 'replace');
     EXCEPTION
         WHEN no_data_found THEN
             NEW.done := false;
@@ -168,7 +171,6 @@ BEGIN
         SET send_at = NEW.send_at,
             updated_at = moment
         WHERE o.id = ANY (NEW.ids);
-        PERFORM @extschema@._mail_due(NEW.send_at);
     ELSE
         UPDATE @extschema@.outbox o
         SET state = r.state,
@@ -185,7 +187,12 @@ BEGIN
           -- As a claim ends it.
           AND r.has_expired = (NEW.change = 'replace' AND coalesce(o.expires_at <= moment, false));
     END IF;
-    NEW.done := true;
+    -- A trigger of the application may keep a row as it is.
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    NEW.done := changed > 0 AND changed = cardinality(NEW.ids);
+    IF NEW.change = 'reschedule' THEN
+        PERFORM @extschema@._mail_due(NEW.send_at);
+    END IF;
     RETURN NEW;
 END;
 $$;

@@ -212,7 +212,14 @@ BEGIN
         FROM unnest(ids, mailroom_mark_sent_many.refused_recipients, mailroom_mark_sent_many.failed_attempts) u (id, refused, tries)
         -- The mail was sent, and an odd value must not undo that: what is no object in an array is left out.
         CROSS JOIN LATERAL (
-            SELECT jsonb_path_query_array(u.refused, 'strict $[*] ? (@.type() == "object")', '{}', true) AS refused OFFSET 0
+            SELECT
+                CASE
+                    WHEN octet_length(u.refused::text) <= 16777216
+                    THEN jsonb_path_query_array(u.refused, 'strict $[*] ? (@.type() == "object")', '{}', true)
+                    ELSE '[{"error": "more than 16 MB of refused recipients"}]'
+                END AS refused
+            WHERE u.refused IS NOT NULL
+            OFFSET 0
         ) r
         CROSS JOIN LATERAL (
             SELECT s.id, s.state, s.claimed_by, s.claimed_at, s.transport, s.failed_attempts FROM @extschema@.outbox s WHERE s.id = u.id OFFSET 0

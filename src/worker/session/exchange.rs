@@ -177,6 +177,7 @@ fn settle(
         sent,
         failed,
         released,
+        is_hurried: _,
     } = settlements;
     if !sent.is_empty() {
         let ids = column(sent, |one| one.claim.id);

@@ -43,5 +43,14 @@ SELECT mailroom_mark_sent_many(
 );
 SELECT count(*) FROM outbox WHERE state = 'sent';
 SELECT outbox_id, response_code, error, refused_recipients FROM outbox_attempts ORDER BY outbox_id;
+SELECT pg_temp.put(1);
+SELECT mailroom_mark_sent(id, claimant => 'me', refused_recipients => jsonb_build_array(jsonb_build_object('error', repeat('x', 16777216)))) FROM mailroom_claim(1, claimant => 'me');
+SELECT error, refused_recipients FROM outbox_attempts ORDER BY id DESC LIMIT 1;
+
+-- What a trigger of the application keeps is not cancelled.
+CREATE FUNCTION pg_temp.keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+CREATE TRIGGER keep BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION pg_temp.keep();
+SELECT pg_temp.put(1);
+SELECT mailroom_cancel(max(id)), mailroom_reschedule(max(id), '2040-01-01') FROM outbox;
 
 DROP EXTENSION mailroom;

@@ -103,6 +103,8 @@ pub struct Settlements {
     pub failed: Vec<FailedMail>,
     /// Claims of mails that were not attempted.
     pub released: Vec<Claim>,
+    /// Whether they are tried without waiting for locks.
+    pub is_hurried: bool,
 }
 
 /// An array of one value of each mail, as the statements that settle take them.
@@ -126,7 +128,7 @@ impl Settlements {
     pub fn lock_timeout(&self) -> Option<Duration> {
         match self.len() {
             0 => None,
-            1 => Some(Duration::from_millis(5)),
+            _ if self.is_hurried => Some(Duration::from_millis(5)),
             _ => Some(Duration::from_millis(200)),
         }
     }

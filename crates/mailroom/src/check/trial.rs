@@ -214,6 +214,7 @@ impl Store for Trial {
             sent,
             failed,
             released,
+            is_hurried: _,
         } = settlements;
         for mail in sent {
             let text = match &mail.provider_id {

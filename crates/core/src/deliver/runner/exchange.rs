@@ -18,6 +18,8 @@ const RESTORE_RETRY: Duration = Duration::from_secs(1);
 const MAX_UNSETTLED: usize = 8;
 /// The same for mails that are locked: then it is the table.
 const MAX_LOCKED: usize = 3;
+/// Number of locked mails that one exchange waits for; others may be locked for as long, and all other mail waits.
+const MAX_WAITS: usize = 2;
 /// How often a mail that cannot be settled is tried while others are settled, if its contents are not at fault.
 const MAX_REFUSALS: u32 = 5;
 /// The wait between these tries.
@@ -196,7 +198,8 @@ impl<H: Host> JobRunner<H> {
         let mut rest = settlements.split().into_iter();
         let (mut is_hopeless, mut database_works, mut others_settled) = (false, false, false);
         let mut locked = 0;
-        while !is_hopeless && let Some(one) = rest.next() {
+        while !is_hopeless && let Some(mut one) = rest.next() {
+            one.is_hurried = locked >= MAX_WAITS;
             match store.exchange(&self.claimant, &one, None) {
                 Ok((lost, _)) => {
                     self.note_settled(&one);
@@ -239,6 +242,9 @@ impl<H: Host> JobRunner<H> {
             self.thread.exchanged(transport, result);
             return delay.map(drop).ok_or(error);
         }
+        // The next time, others come first and are waited for.
+        let waited_for = locked.min(MAX_WAITS).min(refused.len());
+        refused.rotate_left(waited_for);
         self.note_refused(&mut result, refused);
         self.thread.exchanged(transport, result);
         Ok(())

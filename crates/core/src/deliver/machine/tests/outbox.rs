@@ -97,6 +97,7 @@ impl World {
             sent,
             failed,
             released,
+            is_hurried: _,
         } = settlements;
         for Claim { id, attempts } in settlements.claims() {
             assert!(seen.insert(*id), "{id} is settled twice");
