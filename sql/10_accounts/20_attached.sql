@@ -207,8 +207,7 @@ BEGIN
         INSERT INTO @extschema@.attached (account_id, relation, email) VALUES (made, TG_RELID::regclass, @extschema@._fold(present));
     ELSIF former IS NOT NULL AND holder.account_id IS NULL THEN
         PERFORM @extschema@._warn_unfollowed(
-            TG_RELID,
-            'The account of a changed row was deleted, or the row was changed before by an AFTER trigger or without triggers.'::text,
+            TG_RELID, 'The account of a changed row was deleted, or the row was changed before by an AFTER trigger or without triggers.'::text,
             'If there is an account with a former address, correct it; then call mailroom_detach and mailroom_attach.'::text
         );
     ELSIF present IS NULL THEN
@@ -338,8 +337,7 @@ BEGIN
         EXECUTE format('SELECT EXISTS (SELECT FROM new_rows n WHERE nullif(n.%I::text, '''') IS NOT NULL)', names.email) INTO restored;
         IF restored THEN
             PERFORM @extschema@._warn_unfollowed(
-                TG_RELID,
-                'They were inserted as a dump is restored, which has the accounts itself.'::text,
+                TG_RELID, 'They were inserted as a dump is restored, which has the accounts itself.'::text,
                 'If this dump has not, call mailroom_detach and mailroom_attach for the table afterwards.'::text
             );
         END IF;

@@ -97,25 +97,27 @@ AS $$
 DECLARE
     one bigint;
 BEGIN
+    IF EXISTS (
+        SELECT
+        FROM unnest(ids) u (id)
+        WHERE NOT EXISTS (
+            SELECT
+            FROM @extschema@.outbox o
+            WHERE o.id = u.id
+              AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
+              AND @extschema@._is_callers_role(o.enqueued_by, caller)
+            OFFSET 0
+        )
+    ) THEN
+        RAISE no_data_found;
+    END IF;
     -- One at a time, so that no row that was claimed after the snapshot stays locked while another is waited for; and in
     -- the order of ids, so that two sessions that replace the same mails cannot deadlock.
     FOREACH one IN ARRAY ids LOOP
         IF waits THEN
-            PERFORM
-            FROM @extschema@.outbox o
-            WHERE o.id = one
-              AND o.state::text = 'scheduled'
-              AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
-              AND @extschema@._is_callers_role(o.enqueued_by, caller)
-            FOR NO KEY UPDATE;
+            PERFORM FROM @extschema@.outbox o WHERE o.id = one AND o.state::text = 'scheduled' FOR NO KEY UPDATE;
         ELSE
-            PERFORM
-            FROM @extschema@.outbox o
-            WHERE o.id = one
-              AND o.state::text = 'scheduled'
-              AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
-              AND @extschema@._is_callers_role(o.enqueued_by, caller)
-            FOR NO KEY UPDATE SKIP LOCKED;
+            PERFORM FROM @extschema@.outbox o WHERE o.id = one AND o.state::text = 'scheduled' FOR NO KEY UPDATE SKIP LOCKED;
         END IF;
         IF NOT FOUND THEN
             RAISE no_data_found;
