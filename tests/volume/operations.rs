@@ -43,6 +43,12 @@ const ATTACHED: &str = "CREATE TABLE people (id bigserial PRIMARY KEY, mail text
     INSERT INTO people (mail, name) SELECT 'p' || i || '@example.com', 'p' || i FROM generate_series(1, 100) i; \
     PERFORM mailroom_attach('people', 'mail', 'name');";
 
+// The position of a purge stays where it was before a rollback: the next one would look at other rows, and in the smaller
+// database find no tokens.
+const PURGEABLE: &str = "PERFORM set_config('mailroom.retention', '7d', true); \
+    PERFORM setval('_purged_' || t, 0), _walk_back(t, 0) \
+    FROM unnest('{outbox,tokens,link_requests,outbox_attempts,job_runs}'::text[]) t;";
+
 /// Each operation whose cost could depend on what the database contains.
 pub const OPERATIONS: [Operation; 60] = [
     one(
@@ -297,11 +303,7 @@ pub const OPERATIONS: [Operation; 60] = [
          SELECT 'own', '{a@example.com}', 'Hello', 'Text', 'old' FROM generate_series(1, 100);",
         "PERFORM mailroom_reroute('old', '');",
     ),
-    one(
-        "purge, 1000",
-        "PERFORM set_config('mailroom.retention', '7d', true);",
-        "PERFORM mailroom_purge(1000);",
-    ),
+    one("purge, 1000", PURGEABLE, "PERFORM mailroom_purge(1000);"),
     one("the worker's upkeep", "", "PERFORM _maintain_outbox();"),
     one(
         "attach, 100 rows",

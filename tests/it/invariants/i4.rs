@@ -239,14 +239,8 @@ fn i4_no_operation_looks_at_more_pages_where_there_is_much_more() {
                 calls[2..].iter().sum::<u64>() / 5
             });
             // An index of twenty times as many rows may have two levels instead of one, which costs a page per search.
-            // A purge searches for what belongs to each row in indexes of three levels instead of one. A scan of all
-            // rows would cost twenty times as much. Status counts up to 10,000.
-            let factor = if operation.name.starts_with("purge") {
-                5
-            } else {
-                3
-            };
-            let most = factor * few
+            // A scan of all rows would cost twenty times as much. Status counts up to 10,000.
+            let most = 3 * few
                 + if operation.name == "status" {
                     10_000
                 } else {
