@@ -154,6 +154,52 @@ $$;
 COMMENT ON FUNCTION @extschema@._accounts_normalise() IS
     'Internal. Normalises email and login, rejects invalid ones, and sets and clears the times of a status change.';
 
+CREATE FUNCTION @extschema@._accounts_columns() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    written CONSTANT text := (
+        SELECT string_agg(c.name, ', ')
+        FROM (
+            VALUES
+                ('id', NEW.id <> currval('@extschema@.accounts_id_seq')),
+                ('status', NEW.status <> 'provisioned'),
+                ('status_changed_at', NEW.status_changed_at IS NOT NULL),
+                ('activated_at', NEW.activated_at IS NOT NULL),
+                ('suspended_at', NEW.suspended_at IS NOT NULL),
+                ('unsuspended_at', NEW.unsuspended_at IS NOT NULL)
+        ) c (name, is_written)
+        WHERE c.is_written
+          AND NOT has_column_privilege(TG_RELID, c.name, 'INSERT')
+    );
+BEGIN
+    IF written IS NULL THEN
+        RETURN NEW;
+    END IF;
+    RAISE insufficient_privilege USING
+        MESSAGE = 'permission denied for columns of table accounts',
+        DETAIL = format('"%s" may not write %s.', current_user, written),
+        HINT = 'Insert email and login only, or as a member of mailroom_admin.';
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._accounts_columns() IS
+    'Internal. Refuses a new account with an id, a status or times of its own from a role that may not INSERT these columns.';
+
+-- Column grants do not suffice: see 85_columns.sql. created_at decides nothing.
+CREATE TRIGGER accounts_columns
+    BEFORE INSERT ON @extschema@.accounts
+    FOR EACH ROW
+    WHEN (
+        NOT has_column_privilege('@extschema@.accounts'::regclass, 'id', 'INSERT')
+        AND (
+            NEW.id <> currval('@extschema@.accounts_id_seq')
+            OR NEW.status <> 'provisioned'
+            OR num_nonnulls(NEW.status_changed_at, NEW.activated_at, NEW.suspended_at, NEW.unsuspended_at) > 0
+        )
+    )
+    EXECUTE FUNCTION @extschema@._accounts_columns();
+
 -- BEFORE, because unique keys and ON CONFLICT compare what is stored.
 CREATE TRIGGER accounts_normalise
     BEFORE INSERT OR UPDATE ON @extschema@.accounts

@@ -72,10 +72,10 @@ COMMENT ON VIEW @extschema@._token_verdicts IS
 
 -- For senders, which read no secrets of tokens.
 CREATE VIEW @extschema@._token_ends AS
-SELECT v.token_id, v.eligible, v.final, v.reason
+SELECT v.token_id, v.eligible, v.locked, v.final, v.reason
 FROM @extschema@._token_verdicts v;
 COMMENT ON VIEW @extschema@._token_ends IS
-    'Internal. Whether the mail of a token may be sent, and if not, how it ends and why.';
+    'Internal. Whether the mail of a token may be sent, and if not, how it ends and why; and whether the token is locked by wrong codes.';
 
 CREATE FUNCTION @extschema@._lock_accounts_and_tokens(waiting boolean) RETURNS boolean
     LANGUAGE plpgsql

@@ -59,7 +59,10 @@ COMMENT ON FUNCTION @extschema@._first_attempt_at(bigint) IS
 CREATE VIEW @extschema@.outbox_history AS
 SELECT
     a.outbox_id, a.attempt, a.outcome::text, a.started_at, a.ended_at,
-    CASE WHEN a.started_at >= 'epoch' AND a.ended_at < '10000-01-01 UTC' THEN a.ended_at - a.started_at END AS duration,
+    CASE
+        WHEN a.started_at BETWEEN 'epoch' AND '9999-12-31 UTC' AND a.ended_at BETWEEN 'epoch' AND '9999-12-31 UTC'
+        THEN a.ended_at - a.started_at
+    END AS duration,
     a.claimant, a.transport, a.response_code, a.error, NULL::text AS provider_id
 FROM @extschema@.outbox_attempts a
 WHERE a.outcome <> 'partial'
@@ -68,7 +71,10 @@ SELECT
     o.id AS outbox_id, o.failed_attempts + 1,
     CASE o.state WHEN 'sent' THEN coalesce(p.outcome::text, 'sent') ELSE 'sending' END,
     o.claimed_at, o.ended_at,
-    CASE WHEN o.claimed_at >= 'epoch' AND o.ended_at < '10000-01-01 UTC' THEN o.ended_at - o.claimed_at END,
+    CASE
+        WHEN o.claimed_at BETWEEN 'epoch' AND '9999-12-31 UTC' AND o.ended_at BETWEEN 'epoch' AND '9999-12-31 UTC'
+        THEN o.ended_at - o.claimed_at
+    END,
     o.claimed_by, o.transport, p.response_code, p.error, o.provider_id
 FROM @extschema@.outbox o
 LEFT JOIN @extschema@.outbox_attempts p ON p.outbox_id = o.id AND p.attempt = o.failed_attempts + 1 AND p.outcome = 'partial'
@@ -79,5 +85,12 @@ SELECT o.id, NULL, o.state::text, NULL, o.ended_at, NULL, NULL, o.transport, NUL
 FROM @extschema@.outbox o
 WHERE o.state IN ('cancelled', 'expired')
    OR (o.state = 'error' AND o.claimed_at IS NULL);
+-- What a settle writes. Without the id: see 85_columns.sql.
+CREATE VIEW @extschema@._new_attempts AS
+SELECT
+    a.outbox_id, a.attempt, a.outcome, a.started_at, a.ended_at, a.claimant, a.transport, a.response_code, a.error, a.refused_recipients
+FROM @extschema@.outbox_attempts a;
+COMMENT ON VIEW @extschema@._new_attempts IS 'Internal. Takes new rows of outbox_attempts.';
+
 COMMENT ON VIEW @extschema@.outbox_history IS
     'The history of each mail, without addresses and contents: one row for each attempt, and one for its end if it was not sent. Example: SELECT * FROM outbox_history WHERE outbox_id = 42 ORDER BY ended_at';

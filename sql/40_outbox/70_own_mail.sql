@@ -32,7 +32,8 @@ BEGIN
     INTO names, mail
     FROM pg_attribute a
     WHERE a.attrelid = '@extschema@._mail'::regclass;
-    EXECUTE 'CREATE VIEW @extschema@._new_mail WITH (security_barrier) AS SELECT ' || names || $view$, o.transport, o.id
+    -- The id is computed, so that nobody can write it.
+    EXECUTE 'CREATE VIEW @extschema@._new_mail WITH (security_barrier) AS SELECT ' || names || $view$, o.transport, o.id + 0 AS id
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
           AND o.token_id IS NULL
@@ -79,12 +80,9 @@ AS $$
 $$;
 COMMENT ON FUNCTION @extschema@._scheduled(uuid[]) IS 'Internal. The mails with these message_ids, of any role.';
 
--- A function that runs with its owner's rights does not know its caller. The default of caller, a column that no role may
--- write, does.
 CREATE VIEW @extschema@._own_changes AS
 SELECT NULL::bigint[] AS ids, NULL::text AS change, NULL::timestamptz AS send_at, NULL::name AS caller, NULL::boolean AS done
 WHERE false;
-ALTER VIEW @extschema@._own_changes ALTER COLUMN caller SET DEFAULT current_user;
 COMMENT ON VIEW @extschema@._own_changes IS
     'Internal. Takes changes of mail of the current user that is scheduled: cancel and reschedule pass by rows that are locked, replace waits for them. If one of the mails cannot be changed, none is, and done is false.';
 
@@ -201,6 +199,25 @@ $$;
 COMMENT ON FUNCTION @extschema@._change_own_mail() IS
     'Internal. Cancels, reschedules or, for another mail with the same item_key, replaces scheduled mail of the caller''s.';
 
+-- A function that runs with its owner's rights does not know its caller; this one does. Not a default of the column: a
+-- view of the application's own could have another (85_columns.sql).
+CREATE FUNCTION @extschema@._note_caller() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    NEW.caller := current_user;
+    RETURN NEW;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._note_caller() IS 'Internal. Notes who asks for a change.';
+
+-- Triggers fire in the order of their names.
+CREATE TRIGGER a_note_caller
+    INSTEAD OF INSERT ON @extschema@._own_changes
+    FOR EACH ROW
+    EXECUTE FUNCTION @extschema@._note_caller();
+
 CREATE TRIGGER change_own_mail
     INSTEAD OF INSERT ON @extschema@._own_changes
     FOR EACH ROW
@@ -209,7 +226,7 @@ CREATE TRIGGER change_own_mail
 CREATE FUNCTION @extschema@.mailroom_cancel(id bigint) RETURNS boolean
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
-AS $$ INSERT INTO @extschema@._own_changes (ids, change) VALUES (ARRAY[id], 'cancel') RETURNING done $$;
+AS $$ INSERT INTO @extschema@._own_changes (ids, change) VALUES (ARRAY[id], 'cancel') RETURNING coalesce(done, false) $$;
 COMMENT ON FUNCTION @extschema@.mailroom_cancel(bigint) IS
     'Cancels a mail of the caller''s that is not claimed, without waiting. Returns false, and changes nothing, if it is claimed, has ended, is locked by another transaction or does not exist.';
 
@@ -235,7 +252,8 @@ CREATE FUNCTION @extschema@.mailroom_reschedule(id bigint, send_at timestamptz) 
 AS $$
     INSERT INTO @extschema@._own_changes (ids, change, send_at)
     VALUES (ARRAY[id], 'reschedule', send_at)
-    RETURNING done
+    -- Triggers of views do not fire while session_replication_role is replica.
+    RETURNING coalesce(done, false)
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_reschedule(bigint, timestamptz) IS
     'Changes send_at of a mail of the caller''s that is not claimed, without waiting. Returns false in the cases of mailroom_cancel.';

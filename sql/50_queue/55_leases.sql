@@ -81,7 +81,7 @@ BEGIN
             OFFSET 0
         ) w
     ), noted AS (
-        INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
+        INSERT INTO @extschema@._new_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
         SELECT l.id, l.attempt, 'lease_expired', l.claimed_at, moment, l.claimed_by, l.transport, 'lease expired'
         FROM lapsed l
     ), changed AS (

@@ -97,7 +97,7 @@ BEGIN
     IF items = '{}' THEN
         RETURN coalesce(ids, '{}');
     END IF;
-    INSERT INTO @extschema@.outbox_attempts (outbox_id, attempt, outcome, ended_at, claimant, transport, response_code, error)
+    INSERT INTO @extschema@._new_attempts (outbox_id, attempt, outcome, ended_at, claimant, transport, response_code, error)
     SELECT
         o.id, u.tries + 1, 'late', clock_timestamp(), claimant, o.transport, u.response_code,
         @extschema@._redact(u.error, o.id)
@@ -202,7 +202,7 @@ BEGIN
         WHERE o.ctid = h.place;
     END IF;
     IF coalesce(num_nonnulls(VARIADIC refused_recipients), 0) > 0 THEN
-        INSERT INTO @extschema@.outbox_attempts (
+        INSERT INTO @extschema@._new_attempts (
             outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error, refused_recipients
         )
         SELECT DISTINCT ON (o.id)

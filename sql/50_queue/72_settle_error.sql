@@ -131,7 +131,7 @@ BEGIN
             OFFSET 0
         ) w
     ), noted AS (
-        INSERT INTO @extschema@.outbox_attempts (
+        INSERT INTO @extschema@._new_attempts (
             outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error
         )
         SELECT

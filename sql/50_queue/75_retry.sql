@@ -253,7 +253,7 @@ BEGIN
               o.token_id IS NULL
               OR (
                   has_function_privilege('@extschema@._retry_tokens(bigint[])', 'EXECUTE')
-                  AND EXISTS (SELECT FROM @extschema@._token_ends v WHERE v.token_id = o.token_id AND v.eligible)
+                  AND EXISTS (SELECT FROM @extschema@._token_ends v WHERE v.token_id = o.token_id AND v.eligible AND NOT v.locked)
                   AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane IN (0, 1) AND p.token_id = o.token_id OFFSET 0)
                   AND NOT EXISTS (
                       SELECT

@@ -29,6 +29,12 @@ COMMENT ON COLUMN @extschema@.job_runs.trigger IS
 COMMENT ON COLUMN @extschema@.job_runs.error IS
     'Why the batch failed and was rolled back, with its SQLSTATE; NULL if it succeeded.';
 
+-- What a batch writes. Without the id: see 85_columns.sql.
+CREATE VIEW @extschema@._new_job_runs AS
+SELECT r.job_type, r.started_at, r.duration, r.collected, r.skipped, r.trigger, r.error
+FROM @extschema@.job_runs r;
+COMMENT ON VIEW @extschema@._new_job_runs IS 'Internal. Takes new rows of job_runs.';
+
 CREATE FUNCTION @extschema@._pending_summary(batch_limit integer, OUT waiting integer, OUT urgent boolean, OUT paused boolean)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -112,7 +118,7 @@ BEGIN
     INTO collected, skipped
     FROM @extschema@._collect(batch_limit, 10 * batch_limit) c;
     IF collected + skipped > 0 THEN
-        INSERT INTO @extschema@.job_runs (started_at, duration, collected, skipped, trigger)
+        INSERT INTO @extschema@._new_job_runs (started_at, duration, collected, skipped, trigger)
         VALUES (started, clock_timestamp() - started, collected, skipped, trigger::@extschema@.job_trigger);
     END IF;
 END;

@@ -16,9 +16,8 @@ GRANT UPDATE (
     secrets, state, transport, send_at, failed_attempts, ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at,
     claimed_until, provider_id, batch, fallback_from, updated_at, ended_at
 ) ON @extschema@.outbox TO mailroom_sender;
--- Not the id: an id that is used before its turn would fail the statement that gets it from the sequence.
-GRANT SELECT, INSERT (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error, refused_recipients)
-    ON @extschema@.outbox_attempts TO mailroom_sender;
+GRANT SELECT ON @extschema@.outbox_attempts TO mailroom_sender;
+GRANT INSERT ON @extschema@._new_attempts TO mailroom_sender;
 GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_attempts_id_seq TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION

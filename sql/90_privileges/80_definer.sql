@@ -23,6 +23,10 @@ GRANT INSERT (transport), UPDATE (
 ), DELETE ON @extschema@.outbox TO mailroom_definer;
 -- UPDATE of one column is the right to lock rows.
 GRANT SELECT, UPDATE (id), DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
+-- Through _new_attempts and _new_job_runs.
+GRANT INSERT (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error, refused_recipients)
+    ON @extschema@.outbox_attempts TO mailroom_definer;
+GRANT INSERT (job_type, started_at, duration, collected, skipped, trigger, error) ON @extschema@.job_runs TO mailroom_definer;
 GRANT SELECT, INSERT, DELETE ON @extschema@._database_identity TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
 GRANT SELECT ON @extschema@.routes, @extschema@.budgets TO mailroom_definer;

@@ -5,6 +5,8 @@ INSERT INTO @s@.accounts (email, login) VALUES ('One@example.com', 'One'), ('two
 
 INSERT INTO @s@.accounts (email, login, status) VALUES ('active@example.com', 'active', 'active'), ('busy@example.com', 'busy', 'active');
 
+DO $$ BEGIN GRANT INSERT (status) ON @s@.accounts TO mailroom_app; SET LOCAL ROLE mailroom_app; INSERT INTO @s@.accounts (email, login, status) VALUES ('granted@example.com', 'granted', 'active'); RESET ROLE; REVOKE INSERT (status) ON @s@.accounts FROM mailroom_app; END $$;
+
 UPDATE @s@.accounts SET email = 'Three.new@example.com' WHERE login OPERATOR(pg_catalog.=) 'three';
 
 DO $$ BEGIN UPDATE @s@.tokens SET id = 1000000 WHERE id OPERATOR(pg_catalog.=) 1; EXCEPTION WHEN feature_not_supported THEN NULL; END $$;

@@ -35,16 +35,18 @@ UPDATE outbox SET claimed_at = 'infinity' WHERE id = 2;
 UPDATE outbox SET send_at = 'infinity' WHERE id = 2;
 UPDATE outbox SET state = 'sent', claimed_until = NULL, ended_at = 'infinity' WHERE id = 2;
 SELECT mailroom_release(2, 'me');
-INSERT INTO outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at) VALUES (2, 1, 'failed', '-infinity', '2000-01-01');
-INSERT INTO outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at) VALUES (2, 1, 'failed', '2000-01-01', 'infinity');
+INSERT INTO _new_attempts (outbox_id, attempt, outcome, started_at, ended_at) VALUES (2, 1, 'failed', '-infinity', '2000-01-01');
+INSERT INTO _new_attempts (outbox_id, attempt, outcome, started_at, ended_at) VALUES (2, 1, 'failed', 'infinity', '2000-01-01');
+INSERT INTO _new_attempts (outbox_id, attempt, outcome, started_at, ended_at) VALUES (2, 1, 'failed', '2000-01-01', '4713-01-01 BC');
+INSERT INTO _new_attempts (outbox_id, attempt, outcome, started_at, ended_at) VALUES (2, 1, 'failed', '2000-01-01', 'infinity');
 SELECT outcome, duration FROM outbox_history WHERE outbox_id = 2;
 -- Texts that a dump could not hold.
 UPDATE outbox SET last_error = repeat('x', 16385) WHERE id = 2;
 UPDATE outbox SET claimed_by = repeat('x', 1025) WHERE id = 2;
 UPDATE outbox SET provider_id = repeat('x', 1025) WHERE id = 2;
-INSERT INTO outbox_attempts (outbox_id, outcome, ended_at, error) VALUES (2, 'failed', '2000-01-01', repeat('x', 16385));
-INSERT INTO outbox_attempts (outbox_id, outcome, ended_at, claimant) VALUES (2, 'failed', '2000-01-01', repeat('x', 1025));
-INSERT INTO outbox_attempts (outbox_id, outcome, ended_at, refused_recipients) VALUES (2, 'partial', '2000-01-01', to_jsonb(ARRAY[repeat('x', 16777216)]));
+INSERT INTO _new_attempts (outbox_id, outcome, ended_at, error) VALUES (2, 'failed', '2000-01-01', repeat('x', 16385));
+INSERT INTO _new_attempts (outbox_id, outcome, ended_at, claimant) VALUES (2, 'failed', '2000-01-01', repeat('x', 1025));
+INSERT INTO _new_attempts (outbox_id, outcome, ended_at, refused_recipients) VALUES (2, 'partial', '2000-01-01', to_jsonb(ARRAY[repeat('x', 16777216)]));
 SELECT mailroom_claim(1, claimant => repeat('x', 1025));
 
 -- Numbers of attempts that a further attempt would carry beyond the type.
@@ -58,11 +60,14 @@ SELECT mailroom_mark_error(id, 'no', claimant => 'me') FROM generate_series(2, 3
 SELECT id, state, failed_attempts FROM outbox ORDER BY id;
 
 -- An id that the sequence has not reached.
-INSERT INTO outbox_attempts (id, outbox_id, outcome, ended_at) VALUES (1000, 3, 'failed', now());
 INSERT INTO outbox_attempts (outbox_id, outcome, ended_at) VALUES (3, 'failed', now());
+INSERT INTO _new_attempts (id, outbox_id, outcome, ended_at) VALUES (1000, 3, 'failed', now());
+INSERT INTO _new_attempts (outbox_id, outcome, ended_at) VALUES (3, 'failed', now());
 SET ROLE mailroom_collector;
-INSERT INTO outbox (id, kind, recipients) VALUES (1000, 'own', '{a@example.com}');
-INSERT INTO job_runs (id, started_at, duration, trigger) VALUES (1000, now(), '1 s', 'poll');
+INSERT INTO outbox (kind, recipients) VALUES ('own', '{a@example.com}');
+INSERT INTO _new_token_mail (id, kind, recipients) VALUES (1000, 'own', '{a@example.com}');
+INSERT INTO job_runs (started_at, duration, trigger) VALUES (now(), '1 s', 'poll');
+INSERT INTO _new_job_runs (id, started_at, duration, trigger) VALUES (1000, now(), '1 s', 'poll');
 RESET ROLE;
 -- What these numbers lead to can be restored.
 INSERT INTO outbox (kind, recipients, failed_attempts, ambiguous_attempts) VALUES ('own', '{a@example.com}', 1000001, 1000001);

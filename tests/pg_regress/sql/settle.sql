@@ -53,4 +53,15 @@ CREATE TRIGGER keep BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION pg_tem
 SELECT pg_temp.put(1);
 SELECT mailroom_cancel(max(id)), mailroom_reschedule(max(id), '2040-01-01') FROM outbox;
 
+DROP TRIGGER keep ON outbox;
+-- The mail of a token that is locked by wrong codes cannot be retried, and takes no place from other mail.
+INSERT INTO accounts (email, login) VALUES ('locked@example.com', 'locked');
+SELECT mailroom_collect();
+UPDATE tokens SET wrong_codes = 5;
+UPDATE outbox SET state = 'error', last_error = 'busy', ended_at = now() WHERE kind = 'activation';
+INSERT INTO outbox (kind, recipients, subject, body_text, state, last_error, ended_at)
+VALUES ('other', '{late@example.com}', 'S', 'T', 'error', 'busy', now() + interval '1 s');
+SELECT mailroom_retry_failed(since => now() - interval '1 s', batch_limit => 1);
+SELECT kind, state FROM outbox WHERE kind IN ('activation', 'other') ORDER BY id;
+
 DROP EXTENSION mailroom;

@@ -16,10 +16,10 @@ const STOP_RETRY: Duration = Duration::from_millis(100);
 const RESTORE_RETRY: Duration = Duration::from_secs(1);
 /// Number of mails of which none can be settled, after which the cause is not any of them.
 const MAX_UNSETTLED: usize = 8;
-/// The same for mails that are locked: then it is the table.
-const MAX_LOCKED: usize = 3;
 /// Number of locked mails that one exchange waits for; others may be locked for as long, and all other mail waits.
 const MAX_WAITS: usize = 2;
+/// Number of locked mails after which the others are left for the next time: a quarter of a second.
+const MAX_LOCKED: usize = 50;
 /// How often a mail that cannot be settled is tried while others are settled, if its contents are not at fault.
 const MAX_REFUSALS: u32 = 5;
 /// The wait between these tries.
@@ -198,7 +198,10 @@ impl<H: Host> JobRunner<H> {
         let mut rest = settlements.split().into_iter();
         let (mut is_hopeless, mut database_works, mut others_settled) = (false, false, false);
         let mut locked = 0;
-        while !is_hopeless && let Some(mut one) = rest.next() {
+        while !is_hopeless
+            && locked < MAX_LOCKED
+            && let Some(mut one) = rest.next()
+        {
             one.is_hurried = locked >= MAX_WAITS;
             match store.exchange(&self.claimant, &one, None) {
                 Ok((lost, _)) => {
@@ -224,7 +227,7 @@ impl<H: Host> JobRunner<H> {
                         }
                     };
                     refused.push((id, one, error));
-                    is_hopeless |= !others_settled && refused.len() >= MAX_UNSETTLED;
+                    is_hopeless |= !others_settled && refused.len() - locked >= MAX_UNSETTLED;
                 }
             }
         }
@@ -243,6 +246,7 @@ impl<H: Host> JobRunner<H> {
             return delay.map(drop).ok_or(error);
         }
         // The next time, others come first and are waited for.
+        rest.for_each(|one| result.repeated.extend(one));
         let waited_for = locked.min(MAX_WAITS).min(refused.len());
         refused.rotate_left(waited_for);
         self.note_refused(&mut result, refused);

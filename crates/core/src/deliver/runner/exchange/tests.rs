@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::rc::Rc;
@@ -9,7 +10,7 @@ use std::rc::Rc;
 use super::*;
 use crate::deliver::exchange::Claimed;
 use crate::deliver::fixture::mail;
-use crate::deliver::mail::Mail;
+use crate::deliver::mail::{Claim, Mail};
 use crate::deliver::store::LogLine;
 use crate::transport::config::{self, ConfigError, TransportConfig};
 
@@ -45,12 +46,11 @@ impl Host for TestHost {
     fn wait(&self, _: Duration, _: RawFd) {}
 }
 
-/// An error that may be one of the surroundings.
-struct Refused(Log);
+struct Refused(Log, ErrorKind);
 
 impl StoreError for Refused {
     fn kind(&self) -> ErrorKind {
-        ErrorKind::Other
+        self.1
     }
 
     fn warn(&self, message: &str) {
@@ -64,6 +64,9 @@ struct Outbox {
     settled: Vec<i64>,
     /// How often it was asked to settle the bad mail.
     tries: usize,
+    /// These are locked.
+    locked: RangeInclusive<i64>,
+    waits: usize,
     extended: Vec<i64>,
     /// The leases of claims and of extensions.
     leases: Vec<u64>,
@@ -80,7 +83,11 @@ impl Store for Outbox {
     ) -> Result<(Vec<i64>, Option<Claimed>), Refused> {
         if settlements.ids().any(|id| *id == BAD) {
             self.tries += 1;
-            return Err(Refused(Rc::clone(&self.log)));
+            return Err(Refused(Rc::clone(&self.log), ErrorKind::Other));
+        }
+        if settlements.ids().any(|id| self.locked.contains(id)) {
+            self.waits += 1;
+            return Err(Refused(Rc::clone(&self.log), ErrorKind::Locked));
         }
         self.settled.extend(settlements.ids());
         let claimed = claim.map(|claim| {
@@ -97,7 +104,7 @@ impl Store for Outbox {
     fn extend(&mut self, _: &str, ids: &[i64], lease: Duration) -> Result<Vec<i64>, Refused> {
         self.leases.push(lease.as_secs());
         if ids.contains(&BAD) {
-            return Err(Refused(Rc::clone(&self.log)));
+            return Err(Refused(Rc::clone(&self.log), ErrorKind::Other));
         }
         self.extended.extend(ids);
         Ok(ids.to_vec())
@@ -134,6 +141,8 @@ impl World {
                 waiting: VecDeque::from([mail(BAD)]),
                 settled: Vec::new(),
                 tries: 0,
+                locked: 0..=0,
+                waits: 0,
                 extended: Vec::new(),
                 leases: Vec::new(),
             },
@@ -196,6 +205,27 @@ fn it_is_given_up_if_others_are_settled_between_its_tries() {
     assert_eq!(world.outbox.tries, 7);
     assert!(world.logged("claims and settles mail again") <= 1);
     assert!(world.runner.held.is_empty() && world.runner.refusals.is_empty());
+}
+
+#[test]
+fn many_locked_mails_are_left_for_later_rounds_in_which_others_come_first() {
+    let mut world = World::start();
+    world.outbox.locked = 3..=300;
+    let mut settlements = Settlements::default();
+    for id in 2..=1000 {
+        settlements.sent(Claim { id, attempts: 0 }, None, &[]);
+    }
+    let transport: Arc<str> = "a".into();
+    let settled = world
+        .runner
+        .settle_each(&mut world.outbox, &transport, settlements, Time::ZERO);
+    assert!(settled.is_ok());
+    assert_eq!((world.outbox.settled.len(), world.outbox.waits), (1, 50));
+    // The others come back a second later, those that were not tried first.
+    let all = |world: &World| world.outbox.settled.len() == 701;
+    world.run(60, all);
+    assert!(all(&world));
+    assert!(world.outbox.waits <= 50 * 8, "{}", world.outbox.waits);
 }
 
 #[test]
