@@ -309,7 +309,7 @@ fn while_a_snapshot_is_held(effort: Effort) -> Vec<Row> {
     let name = |what: &str| format!("claim, {OFFERED}/s for {length} s, {what}");
     let mut rows = [
         Row::new(name("cost of 100 mails, held: last / first"), Unit::Millis)
-            .aiming_at(Some(Target::RatioAtMost(2.0))),
+            .aiming_at(Some(Target::RatioAtMost(1.5))),
         Row::new(
             name("largest backlog, in input: held / none held"),
             Unit::Seconds,

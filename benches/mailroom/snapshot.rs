@@ -46,7 +46,7 @@ const COMPARISONS: [Comparison; 8] = [
     Comparison {
         what: "cost of 100 tokens, held: last / first",
         unit: Unit::Millis,
-        target: Some(Target::RatioAtMost(2.0)),
+        target: Some(Target::RatioAtMost(1.5)),
         read: |held, _| (held.last.cost, held.first.cost),
     },
     Comparison {

@@ -38,6 +38,6 @@ CREATE FUNCTION @extschema@.mailroom_wake_worker() RETURNS boolean
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', 'mailroom_wake_worker_wrapper';
 COMMENT ON FUNCTION @extschema@.mailroom_wake_worker() IS
-    'Makes the worker of this database, and senders that listen on outbox_due, look at everything and probe paused transports now. Returns whether there is a worker; never needed, except by tests and people.';
+    'Makes the worker of this database, and senders that listen on outbox_due, look at everything and probe paused transports now. Returns whether there is a worker.';
 
 SELECT @extschema@._request_worker();

@@ -82,13 +82,14 @@ AS $$
             FROM (
                 SELECT to_timestamp(least(greatest(t.asked_at, 0), 253402300799)) AS since
                 FROM generate_series(0, 1) l (lane)
+                -- Not only the lowest id: a link that is sent again is a token of before.
                 CROSS JOIN LATERAL (
                     SELECT p.token_id AS id
                     FROM @extschema@.pending p
                     WHERE p.lane = l.lane
                     ORDER BY p.lane, p.token_id
-                    LIMIT 1
-                ) lowest
+                    LIMIT 10000
+                ) first
                 JOIN @extschema@._token_ages t USING (id)
                 UNION ALL
                 (SELECT r.requested_at FROM @extschema@.link_requests r ORDER BY r.id LIMIT 1)

@@ -119,7 +119,7 @@ fn define_tokens() {
     define_int(
         c"mailroom.requests_per_hour",
         c"Sets how often the open links of one account and action are sent on request within an hour.",
-        c"A new link is sent regardless of the count if none is open, or if less than a third of its life is left.",
+        c"A new link is sent regardless of the count if none is open, or if less than a third of its life is left, but after one that wrong codes have locked the count holds.",
         &REQUESTS_PER_HOUR,
         1..=1_000,
         GucFlags::empty(),

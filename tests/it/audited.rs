@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::cluster::{eventually, number};
+use crate::cluster::{Cluster, eventually, number};
 use crate::post::Post;
 use crate::receiver::{Receiver, status};
 
@@ -313,4 +313,40 @@ fn mail_of_others_is_searched_for_once() {
     post.send(3);
     post.wait_until_ended(3);
     assert_eq!(count(&post, "o.transport > g.low"), searched);
+}
+
+/// A plan that a session made for one account would compare each of many with each.
+#[test]
+fn many_accounts_are_suspended_by_no_plan_for_one() {
+    let cluster = Cluster::start(&[
+        "shared_preload_libraries = 'auto_explain'",
+        "auto_explain.log_min_duration = 0",
+        "auto_explain.log_nested_statements = on",
+        "auto_explain.log_analyze = on",
+    ]);
+    let mut client = cluster.create_database("app");
+    client
+        .batch_execute(
+            "INSERT INTO accounts (email, login, status) SELECT i || '@example.com', i, 'active' FROM generate_series(1, 1000) i; \
+             INSERT INTO tokens (account, action) SELECT id, 'password_recovery' FROM accounts",
+        )
+        .unwrap();
+    for id in 1..=8 {
+        let suspend = format!("UPDATE accounts SET status = 'suspended' WHERE id = {id}");
+        client.batch_execute(&suspend).unwrap();
+    }
+    client
+        .batch_execute("UPDATE accounts SET status = 'suspended'")
+        .unwrap();
+    let revoked = "SELECT count(*) FROM tokens WHERE revoked_at IS NOT NULL";
+    assert_eq!(number(&mut client, revoked), 1000);
+    let log = cluster.log();
+    assert!(log.contains("Trigger accounts_revoke_tokens") || log.contains("old_accounts"));
+    let compared: Vec<i64> = log
+        .split("Rows Removed by Join Filter: ")
+        .skip(1)
+        .map(|rest| rest.split_once('\n').unwrap().0.parse().unwrap())
+        .collect();
+    let most = compared.into_iter().max().unwrap_or_default();
+    assert!(most < 10_000, "{most} rows were compared");
 }

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use self::calls::calls;
 use crate::cluster::{Cluster, eventually, number};
+use crate::pooler::Pooler;
 use bytes::BytesMut;
 use postgres::types::{Format, IsNull, ToSql, Type};
 use serde_json::{Value, json};
@@ -103,6 +104,24 @@ fn psycopg_calls_every_function() {
         .arg(cluster.socket())
         .arg(database(&cluster, "app"));
     check_program("psycopg", program);
+}
+
+#[test]
+fn psycopg_calls_every_function_behind_pgbouncer() {
+    let cluster = cluster();
+    let name = database(&cluster, "app");
+    let pooler = Pooler::start(&cluster, "postgres");
+    let mut program = Command::new(prepared("MAILROOM_PYTHON"));
+    let port = pooler
+        .url
+        .split(' ')
+        .find_map(|part| part.strip_prefix("port="));
+    program
+        .env("PGPORT", port.unwrap())
+        .arg(file("drivers/with_psycopg.py"))
+        .arg(cluster.scratch())
+        .arg(name);
+    check_program("psycopg behind pgbouncer", program);
 }
 
 #[test]

@@ -75,6 +75,7 @@ mod locales;
 mod odd_values;
 mod own_table;
 mod policies;
+mod pooler;
 mod prose;
 mod queue;
 mod readme;

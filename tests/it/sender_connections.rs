@@ -1,14 +1,12 @@
 //! `mailroom send` (in MAILROOM_SEND) and its connections: databases that stop and start, poolers, TLS, encodings.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::process::{Child, Command, Stdio};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use crate::cluster::{Cluster, Stop, eventually, eventually_or_tell, number};
+use crate::cluster::{Stop, eventually, eventually_or_tell, number};
+use crate::pooler::Pooler;
 use crate::receiver::status;
 use crate::sender_scene::{Scene, Sender, load, program};
-
-const POOLER_PORT: u16 = 6432;
 
 #[test]
 fn a_restart_of_the_server_is_survived() {
@@ -135,48 +133,15 @@ fn mail_that_is_no_text_keeps_no_other_back() {
     }
 }
 
-/// Debian's pgbouncer in front of the cluster, in transaction mode.
-fn start_pooler(cluster: &Cluster) -> Child {
-    let directory = cluster.scratch();
-    let file = directory.join("pgbouncer.ini");
-    let text = format!(
-        "[databases]\n* = host={socket}\n[pgbouncer]\nlisten_addr =\nlisten_port = {POOLER_PORT}\nunix_socket_dir = {here}\n\
-         auth_type = any\nauth_user = postgres\npool_mode = transaction\ndefault_pool_size = 4\nserver_round_robin = 1\nlogfile = {here}/pgbouncer.log\n",
-        socket = cluster.socket().display(),
-        here = directory.display(),
-    );
-    let text = text.replace("\n[pgbouncer]", " user=collector\n[pgbouncer]");
-    std::fs::write(&file, text).unwrap();
-    let mut command = Command::new("/usr/sbin/pgbouncer");
-    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
-        // pgbouncer refuses to run as root.
-        command.args(["--user", "postgres"]);
-    }
-    command.arg(&file).stderr(Stdio::null()).spawn().unwrap()
-}
-
 #[test]
 fn behind_pgbouncer_in_transaction_mode_it_polls() {
     let mut scene = Scene::start(&["log_statement = 'all'"]);
-    let mut pooler = start_pooler(&scene.cluster);
-    let here = scene.cluster.scratch();
-    let url = format!(
-        "host={} port={POOLER_PORT} user=postgres dbname=app",
-        here.display()
+    let pooler = Pooler::start(&scene.cluster, "collector");
+    let sender = Sender::start(
+        "pooled",
+        &scene,
+        &["--database", &pooler.url, "--poll", "1"],
     );
-    // The socket exists before pgbouncer listens.
-    let connect = || postgres::Client::connect(&url, postgres::NoTls);
-    let first = eventually("the pooler", || connect().ok());
-    // All of the pooler's sessions exist, and each transaction gets another one.
-    let mut held = vec![first];
-    held.extend((1..4).map(|_| connect().unwrap()));
-    for statement in ["BEGIN; SELECT 1", "COMMIT"] {
-        for client in &mut held {
-            client.batch_execute(statement).unwrap();
-        }
-    }
-    drop(held);
-    let sender = Sender::start("pooled", &scene, &["--database", &url, "--poll", "1"]);
     scene.load(500);
     scene
         .client
@@ -199,8 +164,6 @@ fn behind_pgbouncer_in_transaction_mode_it_polls() {
     });
     assert_eq!(named, None);
     assert_eq!(sender.stop().0.code(), Some(0));
-    pooler.kill().unwrap();
-    pooler.wait().unwrap();
 }
 
 #[test]

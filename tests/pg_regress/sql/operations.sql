@@ -31,6 +31,11 @@ SELECT 3, 'password_recovery', t.now - 7200, t.now + 7200, ARRAY[t.now - 60, t.n
 TABLE status;
 INSERT INTO link_requests (action, email, requested_at) VALUES ('password_recovery', 'a@example.com', now() - interval '2 hours');
 TABLE status;
+-- A link that is sent again does not hide what has waited for longer.
+DELETE FROM link_requests;
+INSERT INTO tokens (account, action, created_at, expires_at)
+SELECT 3, 'password_recovery', t.now - 7200, t.now + 7200 FROM (SELECT floor(extract(epoch FROM now()))::bigint) t (now);
+TABLE status;
 ROLLBACK;
 
 -- Paused, and by whom.
