@@ -152,7 +152,7 @@ AS $$
 DECLARE
     problem CONSTANT text := 'email or login contains a character the line protocol cannot carry';
 BEGIN
-    INSERT INTO @extschema@._new_token_mail
+    INSERT INTO @extschema@.outbox
         (kind, transport, token_id, account_id, recipients, data, state, expires_at, last_error, ended_at)
     SELECT
         v.action::text,

@@ -16,7 +16,7 @@ CREATE FUNCTION @extschema@._insert_outbox(tokens bigint[], OUT collected intege
 AS $$
 BEGIN
     WITH put AS (
-        INSERT INTO @extschema@._new_token_mail
+        INSERT INTO @extschema@.outbox
             (message_id, kind, transport, token_id, account_id, recipients, data, secrets, priority, state, expires_at, last_error, ended_at)
         SELECT
             @extschema@._message_id(), v.action::text,
@@ -108,7 +108,7 @@ BEGIN
     -- The address itself may be the reason for the error; the row then names only the account.
     FOREACH address IN ARRAY ARRAY[NULL, '?'] LOOP
         BEGIN
-            INSERT INTO @extschema@._new_token_mail
+            INSERT INTO @extschema@.outbox
                 (kind, token_id, account_id, recipients, state, expires_at, last_error, ended_at)
             SELECT
                 v.action::text, v.token_id, v.account_id,

@@ -152,14 +152,6 @@ COMMENT ON COLUMN @extschema@.outbox.fallback_from IS
     'The transport from which a fallback took the mail; NULL if none did. If it is transport, the mail has come back, because the fallback could not carry it, and waits there.';
 COMMENT ON COLUMN @extschema@.outbox.ended_at IS 'When the row reached a final state.';
 
--- What collecting writes. Without the id: see 85_columns.sql.
-CREATE VIEW @extschema@._new_token_mail AS
-SELECT
-    o.message_id, o.kind, o.transport, o.token_id, o.account_id, o.recipients, o.data, o.secrets, o.priority, o.state, o.expires_at,
-    o.last_error, o.ended_at
-FROM @extschema@.outbox o;
-COMMENT ON VIEW @extschema@._new_token_mail IS 'Internal. Takes new token mail into the outbox.';
-
 -- The order in which due rows of a transport are claimed. Partial, so that finished rows cost nothing; transport comes
 -- first, so that rows of other transports cost nothing.
 CREATE INDEX outbox_due ON @extschema@.outbox (transport, priority, send_at, id) WHERE state = 'scheduled';

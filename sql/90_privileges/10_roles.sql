@@ -142,7 +142,7 @@ BEGIN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO mailroom_admin', routine.name);
         END IF;
     END LOOP;
-    -- Views run with their owner's rights. Those over secrets keep the installing user as owner, because
+    -- Views run with their owner's rights. Those that show secrets keep the installing user as owner, because
     -- mailroom_definer must not read secrets: if a role may read the columns of a row, the server's error messages quote
     -- the values. Each table has a policy that shows all rows to mailroom's roles, for applications that switch row-level
     -- security on.
@@ -163,7 +163,7 @@ BEGIN
             CONTINUE;
         END IF;
         EXECUTE format('REVOKE ALL ON TABLE %s FROM PUBLIC', relation.name);
-        IF relation.relkind = 'v' AND relation.relname NOT IN ('_mail_secrets', '_new_token_mail', '_token_verdicts') THEN
+        IF relation.relkind = 'v' AND relation.relname NOT IN ('_mail_secrets', '_token_verdicts') THEN
             EXECUTE format('ALTER VIEW %s OWNER TO mailroom_definer', relation.name);
         ELSIF relation.relkind = 'r' THEN
             EXECUTE format(

@@ -27,7 +27,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._attached_truncate()
 TO mailroom_admin;
 GRANT SELECT, INSERT ON @extschema@._new_mail TO mailroom_admin;
-GRANT INSERT, SELECT (state) ON @extschema@._new_token_mail TO mailroom_admin;
 GRANT INSERT ON @extschema@._new_attempts, @extschema@._new_job_runs TO mailroom_admin;
 GRANT INSERT (ids, change, send_at), SELECT ON @extschema@._own_changes TO mailroom_admin;
 GRANT SELECT ON @extschema@._own_item_keys TO mailroom_admin;

@@ -10,7 +10,6 @@ GRANT SELECT ON @extschema@._token_verdicts TO mailroom_collector;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq TO mailroom_collector;
 GRANT SELECT ON @extschema@.job_runs TO mailroom_collector;
 GRANT INSERT ON @extschema@._new_job_runs TO mailroom_collector;
-GRANT INSERT, SELECT (state) ON @extschema@._new_token_mail TO mailroom_collector;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq, @extschema@.job_runs_id_seq TO mailroom_collector;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_dequeue(integer),

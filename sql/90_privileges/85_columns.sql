@@ -8,7 +8,8 @@
 -- columns that a view of the user's own fills by defaults. So a role that may write some columns inserts into a view
 -- that does not have the others, or has them computed. Of accounts, which applications write themselves, a trigger
 -- refuses them. This matters for ids too: one that is used before its turn would fail the statement that gets it from the
--- sequence.
+-- sequence. Only a collector, which may take all mail anyway, can do that, to the outbox: through a view it would need an
+-- owner who reads secrets, or one whom the policies of an application do not concern.
 
 DO $$
 DECLARE
@@ -20,6 +21,10 @@ BEGIN
             'GRANT SELECT (ctid, xmin, '
                 || string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) FILTER (WHERE o.attname <> 'secrets')
                 || ') ON @extschema@.outbox TO mailroom_sender, mailroom_definer',
+            -- Collecting writes all but the id.
+            'GRANT INSERT ('
+                || string_agg(quote_ident(o.attname), ', ' ORDER BY o.attnum) FILTER (WHERE o.attname <> 'id')
+                || ') ON @extschema@.outbox TO mailroom_collector',
             -- Applications schedule through the view, whose owner writes the table.
             'GRANT INSERT (' || string_agg(quote_ident(m.attname), ', ') || ') ON @extschema@._new_mail TO mailroom_app',
             'GRANT INSERT (' || string_agg(quote_ident(m.attname), ', ') || ') ON @extschema@.outbox TO mailroom_definer',

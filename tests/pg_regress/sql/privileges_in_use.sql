@@ -220,10 +220,10 @@ SELECT waiting FROM _pending_summary(1);
 SELECT mailroom_sign('activation', decode(repeat('00', 32), 'hex'));
 SELECT * FROM accounts;
 SELECT * FROM tokens;
--- It claims and settles, purges what is old, and changes neither the words nor the addresses of a mail. New token
--- mail it may write, and the data of any: hand-out and settling do.
+-- It claims and settles, purges what is old, and changes neither the words nor the addresses of a mail. New mail it
+-- may write, and the data of any: hand-out and settling do.
 BEGIN;
-INSERT INTO _new_token_mail (kind, recipients, token_id) VALUES ('activation', '{anybody@example.com}', 1) RETURNING state;
+INSERT INTO outbox (kind, recipients, subject, body_text) VALUES ('message', '{anybody@example.com}', 'S', 'T') RETURNING state, enqueued_by;
 ROLLBACK;
 SELECT id FROM mailroom_claim(1);
 SELECT mailroom_mark_error(1, 'busy');

@@ -64,8 +64,7 @@ INSERT INTO outbox_attempts (outbox_id, outcome, ended_at) VALUES (3, 'failed', 
 INSERT INTO _new_attempts (id, outbox_id, outcome, ended_at) VALUES (1000, 3, 'failed', now());
 INSERT INTO _new_attempts (outbox_id, outcome, ended_at) VALUES (3, 'failed', now());
 SET ROLE mailroom_collector;
-INSERT INTO outbox (kind, recipients) VALUES ('own', '{a@example.com}');
-INSERT INTO _new_token_mail (id, kind, recipients) VALUES (1000, 'own', '{a@example.com}');
+INSERT INTO outbox (id, kind, recipients) VALUES (1000, 'own', '{a@example.com}');
 INSERT INTO job_runs (started_at, duration, trigger) VALUES (now(), '1 s', 'poll');
 INSERT INTO _new_job_runs (id, started_at, duration, trigger) VALUES (1000, now(), '1 s', 'poll');
 RESET ROLE;
