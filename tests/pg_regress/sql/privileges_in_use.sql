@@ -130,9 +130,9 @@ DELETE FROM _new_mail;
 INSERT INTO _new_mail (kind, recipients, subject, body_text, item_key) VALUES ('x', '{a@example.com}', 'S', 'T', 'foreign')
 ON CONFLICT (item_key) WHERE item_key IS NOT NULL AND state IN ('scheduled', 'claimed') DO UPDATE SET subject = 'mine' WHERE false;
 INSERT INTO _new_mail (kind, recipients, subject, body_text, message_id) VALUES ('x', '{a@example.com}', 'S', 'T', gen_random_uuid())
-ON CONFLICT (id) DO UPDATE SET priority = 1 WHERE false;
+ON CONFLICT (message_id) DO UPDATE SET priority = 1 WHERE false;
 INSERT INTO _new_mail (kind, recipients, subject, body_text, item_key) VALUES ('x', '{a@example.com}', 'S', 'T', 'foreign')
-ON CONFLICT (id) DO UPDATE SET send_at = now();
+ON CONFLICT (message_id) DO UPDATE SET send_at = now();
 INSERT INTO _new_mail (kind, recipients, subject, body_text, item_key) VALUES ('x', '{a@example.com}', 'S', 'T', 'foreign')
 ON CONFLICT DO NOTHING RETURNING id;
 INSERT INTO _own_changes (ids, change) VALUES ('{900}', 'cancel'), ('{900}', 'replace') RETURNING done;
