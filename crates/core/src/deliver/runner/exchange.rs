@@ -195,7 +195,10 @@ impl<H: Host> JobRunner<H> {
     ) -> Result<(), S::Error> {
         let mut result = ExchangeResult::default();
         let mut refused: Vec<(i64, Settlements, S::Error)> = Vec::new();
-        let mut rest = settlements.split().into_iter();
+        // Settlements keep no order among kinds: many locked mails of one kind must not come before all of another.
+        let mut rest = settlements.split();
+        rest.sort_by_key(|one| self.refusals.locked(one));
+        let mut rest = rest.into_iter();
         let (mut is_hopeless, mut database_works, mut others_settled) = (false, false, false);
         let mut locked = 0;
         while !is_hopeless
@@ -218,6 +221,7 @@ impl<H: Host> JobRunner<H> {
                         ErrorKind::Row => false,
                         ErrorKind::Locked => {
                             locked += 1;
+                            self.refusals.note_locked(id);
                             (locked >= MAX_LOCKED && !others_settled) || self.host.stop_requested()
                         }
                         // A stop cancels statements.
@@ -245,7 +249,7 @@ impl<H: Host> JobRunner<H> {
             self.thread.exchanged(transport, result);
             return delay.map(drop).ok_or(error);
         }
-        // The next time, others come first and are waited for.
+        // The next time, others come first, and of those that were locked as often, others are waited for.
         rest.for_each(|one| result.repeated.extend(one));
         let waited_for = locked.min(MAX_WAITS).min(refused.len());
         refused.rotate_left(waited_for);

@@ -7,6 +7,8 @@ use crate::deliver::settlements::Settlements;
 struct Refusal {
     /// How often it was refused while the database worked.
     count: u32,
+    /// How often it was found locked.
+    locked: u32,
     /// [`Refusals::settled`] at the latest try.
     settled: u64,
 }
@@ -38,9 +40,11 @@ impl Refusals {
     /// The refusals of a mail, of which there were none until now if there is no entry.
     fn refusal(&mut self, id: i64) -> &mut Refusal {
         let settled = self.settled;
-        self.mails
-            .entry(id)
-            .or_insert(Refusal { count: 0, settled })
+        self.mails.entry(id).or_insert(Refusal {
+            count: 0,
+            locked: 0,
+            settled,
+        })
     }
 
     /// A mail was refused alone. Returns whether others were settled since its latest try.
@@ -54,6 +58,17 @@ impl Refusals {
         let refusal = self.refusal(id);
         refusal.count += 1;
         refusal.count
+    }
+
+    /// A mail was found locked.
+    pub(super) fn note_locked(&mut self, id: i64) {
+        self.refusal(id).locked += 1;
+    }
+
+    /// How often these were found locked.
+    pub(super) fn locked(&self, settlements: &Settlements) -> u32 {
+        let refusals = settlements.ids().filter_map(|id| self.mails.get(id));
+        refusals.map(|refusal| refusal.locked).sum()
     }
 
     /// A mail was settled.

@@ -11,6 +11,7 @@ use super::*;
 use crate::deliver::exchange::Claimed;
 use crate::deliver::fixture::mail;
 use crate::deliver::mail::{Claim, Mail};
+use crate::deliver::settlements::{FailedAttempt, FailedMail};
 use crate::deliver::store::LogLine;
 use crate::transport::config::{self, ConfigError, TransportConfig};
 
@@ -226,6 +227,31 @@ fn many_locked_mails_are_left_for_later_rounds_in_which_others_come_first() {
     world.run(60, all);
     assert!(all(&world));
     assert!(world.outbox.waits <= 50 * 8, "{}", world.outbox.waits);
+}
+
+#[test]
+fn many_locked_mails_of_one_kind_keep_none_of_another_from_being_settled() {
+    let mut world = World::start();
+    world.outbox.waiting.clear();
+    world.outbox.locked = 3..=62;
+    let mut settlements = Settlements::default();
+    for id in 2..=62 {
+        settlements.sent(Claim { id, attempts: 0 }, None, &[]);
+    }
+    for id in 100..=120 {
+        settlements.failed.push(FailedMail {
+            claim: Claim { id, attempts: 0 },
+            attempt: FailedAttempt::new("busy".to_owned()),
+        });
+    }
+    let transport: Arc<str> = "a".into();
+    let settled = world
+        .runner
+        .settle_each(&mut world.outbox, &transport, settlements, Time::ZERO);
+    assert!(settled.is_ok());
+    world.run(10, |world| world.outbox.settled.len() > 21);
+    world.outbox.settled.sort_unstable();
+    assert_eq!(world.outbox.settled[1..], Vec::from_iter(100..=120));
 }
 
 #[test]
