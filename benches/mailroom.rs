@@ -67,6 +67,8 @@ mod partners;
 mod pgbench;
 #[path = "mailroom/plan.rs"]
 mod plan;
+#[path = "../tests/pooler/mod.rs"]
+mod pooler;
 #[path = "../tests/post/mod.rs"]
 mod post;
 #[path = "../tests/counterparts/process.rs"]

@@ -9,17 +9,15 @@
 //! Through the pooler each transaction comes to another of four sessions: what one of them remembers of the queue, it
 //! remembers of its own calls.
 
-use std::os::unix::fs::MetadataExt;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, NoTls};
+use postgres::Client;
 
-use crate::cluster::{self, Cluster, number};
+use crate::cluster::{Cluster, number};
 use crate::ground;
 use crate::plan::Effort;
+use crate::pooler::Pooler;
 use crate::post;
-use crate::process::Process;
 use crate::receiver::{Receiver, status};
 use crate::table::{Row, Target, Unit, percentile};
 use crate::turns::in_turn;
@@ -28,9 +26,6 @@ use crate::volume::{self, OPERATIONS, fill, once, once_for_good};
 const NAMES: [&str; 2] = ["large", "small"];
 /// Of how many calls a round is the median.
 const CALLS: usize = 5;
-const POOLER_PORT: u16 = 6432;
-/// Sessions of the pooler in a database.
-const POOL: usize = 4;
 
 /// The rows of scale.
 pub fn measure(effort: Effort) -> Vec<Row> {
@@ -52,8 +47,8 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     rows.extend(compare(effort, "pages", &mut clients, pages));
     rows.extend(compare(effort, "time", &mut clients, time));
     drop(clients);
-    let pooler = pooler(&cluster);
-    let mut clients = NAMES.map(|name| connect_pooled(&cluster, name));
+    let pooler = Pooler::start(&cluster, "postgres");
+    let mut clients = NAMES.map(|name| pooler.connect(name));
     rows.extend(compare(effort, "time, pooled", &mut clients, time));
     drop((clients, pooler));
     rows.extend(under_snapshot(effort, &cluster));
@@ -121,44 +116,6 @@ fn time(client: &mut Client, statement: &str) -> Result<f64, postgres::Error> {
     let begin = Instant::now();
     client.batch_execute(statement)?;
     Ok(begin.elapsed().as_secs_f64() * 1_000.0)
-}
-
-/// Debian's pgbouncer in front of the cluster.
-fn pooler(cluster: &Cluster) -> Process {
-    let directory = cluster.scratch();
-    let file = directory.join("pgbouncer.ini");
-    let text = format!(
-        "[databases]\n* = host={socket} user=postgres\n[pgbouncer]\nlisten_addr =\nlisten_port = {POOLER_PORT}\nunix_socket_dir = {here}\n\
-         auth_type = any\npool_mode = transaction\ndefault_pool_size = {POOL}\nserver_round_robin = 1\nlogfile = {here}/pgbouncer.log\n",
-        socket = cluster.socket().display(),
-        here = directory.display(),
-    );
-    std::fs::write(&file, text).unwrap();
-    let mut command = Command::new("/usr/sbin/pgbouncer");
-    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
-        // It refuses to run as root.
-        command.args(["--user", "postgres"]);
-    }
-    command.arg(&file);
-    Process::start(&command)
-}
-
-/// A connection through the pooler, which then has as many sessions of that database as it may have.
-fn connect_pooled(cluster: &Cluster, database: &str) -> Client {
-    let mut config = postgres::Config::new();
-    config
-        .host_path(cluster.scratch())
-        .port(POOLER_PORT)
-        .user("postgres")
-        .dbname(database);
-    let connect = || cluster::eventually_or_tell("the pooler to connect", || config.connect(NoTls));
-    let mut at_once = [(); POOL].map(|()| connect());
-    for statement in ["BEGIN; SELECT 1", "COMMIT"] {
-        for client in &mut at_once {
-            client.batch_execute(statement).unwrap();
-        }
-    }
-    connect()
 }
 
 /// The large database while its worker delivers and another session holds a snapshot: the last minute against the first.

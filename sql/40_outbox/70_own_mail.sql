@@ -32,7 +32,7 @@ BEGIN
     INTO names, mail
     FROM pg_attribute a
     WHERE a.attrelid = '@extschema@._mail'::regclass;
-    -- The id is computed, so that nobody can write it.
+    -- The id is computed, so that no role can write it.
     EXECUTE 'CREATE VIEW @extschema@._new_mail WITH (security_barrier) AS SELECT ' || names || $view$, o.transport, o.id + 0 AS id
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'

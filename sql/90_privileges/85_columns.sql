@@ -4,7 +4,7 @@
 -- its secrets have no right to the whole table: for a column that a role may not read, the server's error messages do
 -- not quote the value. The table of grants in tests/pg_regress/expected/privileges.out shows what came of it.
 --
--- A grant of INSERT on some columns of a relation keeps nobody from writing the others: PostgreSQL does not check the
+-- A grant of INSERT on some columns of a relation keeps no role from writing the others: PostgreSQL does not check the
 -- columns that a view of the user's own fills by defaults. So a role that may write some columns inserts into a view
 -- that does not have the others, or has them computed. Of accounts, which applications write themselves, a trigger
 -- refuses them. This matters for ids too: one that is used before its turn would fail the statement that gets it from the

@@ -112,14 +112,11 @@ fn psycopg_calls_every_function_behind_pgbouncer() {
     let name = database(&cluster, "app");
     let pooler = Pooler::start(&cluster, "postgres");
     let mut program = Command::new(prepared("MAILROOM_PYTHON"));
-    let port = pooler
-        .url
-        .split(' ')
-        .find_map(|part| part.strip_prefix("port="));
+    drop(pooler.connect(&name));
     program
-        .env("PGPORT", port.unwrap())
+        .env("PGPORT", Pooler::PORT.to_string())
         .arg(file("drivers/with_psycopg.py"))
-        .arg(cluster.scratch())
+        .arg(&pooler.socket)
         .arg(name);
     check_program("psycopg behind pgbouncer", program);
 }

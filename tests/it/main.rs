@@ -27,6 +27,8 @@ mod mailbox;
 mod memory;
 #[path = "../names/mod.rs"]
 mod names;
+#[path = "../pooler/mod.rs"]
+mod pooler;
 #[path = "../post/mod.rs"]
 mod post;
 #[path = "../receiver/mod.rs"]
@@ -75,7 +77,6 @@ mod locales;
 mod odd_values;
 mod own_table;
 mod policies;
-mod pooler;
 mod prose;
 mod queue;
 mod readme;

@@ -137,10 +137,11 @@ fn mail_that_is_no_text_keeps_no_other_back() {
 fn behind_pgbouncer_in_transaction_mode_it_polls() {
     let mut scene = Scene::start(&["log_statement = 'all'"]);
     let pooler = Pooler::start(&scene.cluster, "collector");
+    drop(pooler.connect("app"));
     let sender = Sender::start(
         "pooled",
         &scene,
-        &["--database", &pooler.url, "--poll", "1"],
+        &["--database", &pooler.url("app"), "--poll", "1"],
     );
     scene.load(500);
     scene

@@ -1,5 +1,5 @@
 -- PostgreSQL does not check the columns that a view of a user's own fills by defaults, so grants of INSERT on some columns
--- keep nobody from writing the others.
+-- keep no role from writing the others.
 
 SET client_min_messages = error;
 \set VERBOSITY terse

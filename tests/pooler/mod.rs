@@ -1,57 +1,70 @@
 //! Debian's pgbouncer in front of a cluster, in transaction mode.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use postgres::{Client, NoTls};
 
 use crate::cluster::{Cluster, eventually};
 
-const PORT: u16 = 6432;
 /// Sessions in a database.
 const POOL: usize = 4;
 
 /// A running pooler.
 pub struct Pooler {
     process: Child,
-    /// How to connect to a database `app` through it, in the form of libpq.
-    pub url: String,
+    /// The directory of its socket.
+    pub socket: PathBuf,
 }
 
 impl Pooler {
-    /// Starts one that connects as this role. All its sessions with the database `app` exist, and each transaction gets
-    /// another one.
+    /// The number of its socket.
+    pub const PORT: u16 = 6432;
+
+    /// Starts one that connects as this role.
     pub fn start(cluster: &Cluster, role: &str) -> Self {
-        let directory = cluster.scratch();
-        let file = directory.join("pgbouncer.ini");
+        let socket = cluster.scratch();
+        let file = socket.join("pgbouncer.ini");
         let text = format!(
-            "[databases]\n* = host={socket} user={role}\n[pgbouncer]\nlisten_addr =\nlisten_port = {PORT}\nunix_socket_dir = {here}\n\
+            "[databases]\n* = host={server} user={role}\n[pgbouncer]\nlisten_addr =\nlisten_port = {port}\nunix_socket_dir = {here}\n\
              auth_type = any\nauth_user = postgres\npool_mode = transaction\ndefault_pool_size = {POOL}\nserver_round_robin = 1\n\
              logfile = {here}/pgbouncer.log\n",
-            socket = cluster.socket().display(),
-            here = directory.display(),
+            server = cluster.socket().display(),
+            port = Self::PORT,
+            here = socket.display(),
         );
         std::fs::write(&file, text).unwrap();
         let mut command = Command::new("/usr/sbin/pgbouncer");
         if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
-            // pgbouncer refuses to run as root.
+            // It refuses to run as root.
             command.args(["--user", "postgres"]);
         }
         let process = command.arg(&file).stderr(Stdio::null()).spawn().unwrap();
-        let url = format!(
-            "host={} port={PORT} user=postgres dbname=app",
-            directory.display()
-        );
+        Self { process, socket }
+    }
+
+    /// How to connect to a database through it, in the form of libpq.
+    pub fn url(&self, database: &str) -> String {
+        format!(
+            "host={} port={} user=postgres dbname={database}",
+            self.socket.display(),
+            Self::PORT
+        )
+    }
+
+    /// Connects to a database, of which the pooler then has all its sessions, so that each transaction gets another one.
+    pub fn connect(&self, database: &str) -> Client {
+        let url = self.url(database);
         // The socket exists before pgbouncer listens.
-        let connect = || Client::connect(&url, NoTls);
-        let mut held = vec![eventually("the pooler", || connect().ok())];
-        held.extend((1..POOL).map(|_| connect().unwrap()));
+        let connect = || eventually("the pooler", || Client::connect(&url, NoTls).ok());
+        let mut at_once = [(); POOL].map(|()| connect());
         for statement in ["BEGIN; SELECT 1", "COMMIT"] {
-            for client in &mut held {
+            for client in &mut at_once {
                 client.batch_execute(statement).unwrap();
             }
         }
-        Self { process, url }
+        connect()
     }
 }
 
