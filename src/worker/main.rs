@@ -62,6 +62,7 @@ enum Attached {
 /// Attaches to the database. After a failure, retries with back-off until the process is asked to stop.
 fn attach(index: SlotIndex) -> Attached {
     let mut failures = Failures::default();
+    let mut logged: Option<String> = None;
     while !stop_requested() {
         match Session::attach() {
             // A stop cancels the running statement, which then fails.
@@ -69,11 +70,13 @@ fn attach(index: SlotIndex) -> Attached {
             Ok(Some(session)) => return Attached::Yes(session),
             Ok(None) => return Attached::Absent,
             Err(failure) => {
-                let first = failures.count() == 0;
-                let delay = failures.record(Time::ZERO).delay;
-                // The cause persists until an administrator acts, so it is logged once.
-                if first {
+                if failures.count() == 0 {
                     registry::mark_serving(index);
+                }
+                let delay = failures.record(Time::ZERO).delay;
+                // A cause persists until an administrator acts, so it is logged once.
+                if logged.as_deref() != Some(failure.sqlstate()) {
+                    logged = Some(failure.sqlstate().to_owned());
                     failure.warn("mailroom worker cannot start its work");
                 }
                 process::wait(delay);

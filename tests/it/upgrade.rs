@@ -237,6 +237,34 @@ fn an_upgrade_keeps_the_rows_and_the_worker_goes_on() {
     assert_eq!(number(&mut client, token), 1);
 }
 
+/// What an administrator mends may show what else is wrong.
+#[test]
+fn a_worker_that_cannot_start_says_each_cause() {
+    let cluster = Cluster::start(&[]);
+    let mut client = cluster.connect("postgres");
+    client
+        .batch_execute(&format!(
+            "CREATE EXTENSION mailroom; UPDATE pg_extension SET extversion = '{OLDER}' WHERE extname = 'mailroom'"
+        ))
+        .unwrap();
+    let says = |part: &str| {
+        eventually(part, || {
+            cluster
+                .log()
+                .contains(&format!("mailroom worker cannot start its work: {part}"))
+                .then_some(())
+        });
+    };
+    says("the extension is version");
+    client
+        .batch_execute(&format!(
+            "ALTER ROLE mailroom_collector RENAME TO somebody; \
+             UPDATE pg_extension SET extversion = '{VERSION}' WHERE extname = 'mailroom'"
+        ))
+        .unwrap();
+    says("role mailroom_collector does not exist");
+}
+
 /// The released versions in the change log.
 fn released() -> BTreeSet<String> {
     include_str!("../../CHANGELOG.md")
