@@ -61,11 +61,52 @@ d@example.com	d
 MERGE INTO accounts a USING (VALUES ('e@example.com', 'e')) n (email, login) ON a.login = n.login
     WHEN NOT MATCHED THEN INSERT (email, login) VALUES (n.email, n.login);
 SELECT count(*), count(DISTINCT id), min(status) FROM accounts;
+-- Although others took an id from the sequence after it.
+INSERT INTO accounts (email, login) VALUES ('guest@example.com', 'guest ' || nextval('accounts_id_seq'));
+CREATE FUNCTION pg_temp.signed_up(email text) RETURNS text LANGUAGE sql AS $$ INSERT INTO accounts (email, login) VALUES (email, email) RETURNING email $$;
+INSERT INTO accounts (email, login) VALUES ('child@example.com', 'child of ' || pg_temp.signed_up('parent@example.com'));
+WITH parent AS (INSERT INTO accounts (email, login) VALUES ('parent2@example.com', 'parent2') RETURNING login)
+INSERT INTO accounts (email, login) SELECT 'child2@example.com', 'child of ' || p.login FROM parent p;
 RESET ROLE;
+-- What triggers of the owner write is not the role's.
+CREATE FUNCTION pg_temp.with_companion() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.login LIKE 'boss%' THEN
+        INSERT INTO accounts (email, login) VALUES ('of.' || NEW.email, 'of ' || NEW.login);
+        NEW.status := 'active';
+    END IF;
+    RETURN NEW;
+END;
+$$;
+CREATE TRIGGER aa_companion BEFORE INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION pg_temp.with_companion();
+SET ROLE mail_shop;
+INSERT INTO accounts (email, login) VALUES ('boss@example.com', 'boss');
+RESET ROLE;
+DROP TRIGGER aa_companion ON accounts;
+SELECT login, status, activated_at IS NOT NULL AS has_time FROM accounts WHERE login ~ 'boss|child|parent|guest' ORDER BY id;
 -- Roles that may write a column.
 GRANT INSERT (status) ON accounts TO mail_other;
 SET ROLE mail_other;
 INSERT INTO accounts (email, login, status) VALUES ('f@example.com', 'f', 'active');
+RESET ROLE;
+REVOKE INSERT (status) ON accounts FROM mail_other;
+GRANT INSERT (id) ON accounts TO mail_other;
+SET ROLE mail_other;
+INSERT INTO accounts (id, email, login) VALUES (2000, 'h@example.com', 'h');
+CREATE TEMP VIEW others_accounts AS SELECT * FROM accounts;
+ALTER VIEW others_accounts ALTER COLUMN status SET DEFAULT 'active';
+INSERT INTO others_accounts (email, login) VALUES ('i@example.com', 'i');
+RESET ROLE;
+REVOKE INSERT (id) ON accounts FROM mail_other;
+-- Ids that do not come from the sequence need the right to write them.
+BEGIN;
+ALTER TABLE accounts ALTER COLUMN id SET DEFAULT 1000000 + extract(epoch FROM now())::bigint;
+GRANT INSERT (id) ON accounts TO mail_other;
+SET LOCAL ROLE mail_other;
+INSERT INTO accounts (email, login) VALUES ('j@example.com', 'j');
+SET LOCAL ROLE mail_shop;
+INSERT INTO accounts (email, login) VALUES ('k@example.com', 'k');
+ROLLBACK;
 SET ROLE mailroom_admin;
 INSERT INTO accounts (id, email, login, status, activated_at) VALUES (1000, 'g@example.com', 'g', 'active', 1);
 RESET ROLE;
