@@ -159,13 +159,17 @@ CREATE FUNCTION @extschema@._accounts_columns() RETURNS trigger
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    -- Not currval: the statement, or triggers, may have taken others since.
+    last_id CONSTANT bigint := CASE
+        WHEN has_sequence_privilege('@extschema@.accounts_id_seq'::regclass, 'USAGE, SELECT')
+            THEN pg_sequence_last_value('@extschema@.accounts_id_seq'::regclass)
+    END;
     refused text;
 BEGIN
-    -- One expression decides about almost every row; a WHEN of the trigger costs more, because each statement reads it
-    -- again. Not all ids from the sequence are the current one: the statement, or triggers, may have taken others since.
+    -- This decides about almost every row. A WHEN of the trigger costs more, because each statement reads it again.
     IF NEW.status = 'provisioned'
         AND num_nonnulls(NEW.status_changed_at, NEW.activated_at, NEW.suspended_at, NEW.unsuspended_at) = 0
-        AND NEW.id <= pg_sequence_last_value('@extschema@.accounts_id_seq'::regclass)
+        AND NEW.id <= last_id
         OR has_table_privilege(TG_RELID, 'INSERT')
     THEN
         RETURN NEW;
@@ -174,7 +178,7 @@ BEGIN
         SELECT string_agg(c.name, ', ')
         FROM (
             VALUES
-                ('id', (NEW.id <= pg_sequence_last_value('@extschema@.accounts_id_seq'::regclass)) IS NOT TRUE),
+                ('id', (NEW.id <= last_id) IS NOT TRUE),
                 ('status', NEW.status <> 'provisioned'),
                 ('status_changed_at', NEW.status_changed_at IS NOT NULL),
                 ('activated_at', NEW.activated_at IS NOT NULL),
@@ -197,8 +201,8 @@ COMMENT ON FUNCTION @extschema@._accounts_columns() IS
     'Internal. Refuses a new account with an id beyond its sequence, a status or times of its own from a role that may not INSERT these columns.';
 
 -- Column grants do not suffice: see 85_columns.sql. created_at decides nothing. Triggers fire in the order of their
--- names: what other triggers of the owner write is not the role's.
-CREATE TRIGGER a_check_columns
+-- names, digits first: what other triggers of the owner write is not the role's.
+CREATE TRIGGER "0_check_columns"
     BEFORE INSERT ON @extschema@.accounts
     FOR EACH ROW
     EXECUTE FUNCTION @extschema@._accounts_columns();

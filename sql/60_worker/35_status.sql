@@ -88,9 +88,15 @@ AS $$
                     FROM @extschema@.pending p
                     WHERE p.lane = l.lane
                     ORDER BY p.lane, p.token_id
-                    LIMIT 10000
+                    LIMIT 1000
                 ) first
-                JOIN @extschema@._token_ages t USING (id)
+                -- OFFSET 0 keeps the subquery, one index search for each: a join reads all tokens where statistics are stale.
+                CROSS JOIN LATERAL (
+                    SELECT g.asked_at
+                    FROM @extschema@._token_ages g
+                    WHERE g.id = first.id
+                    OFFSET 0
+                ) t
                 UNION ALL
                 (SELECT r.requested_at FROM @extschema@.link_requests r ORDER BY r.id LIMIT 1)
             ) a

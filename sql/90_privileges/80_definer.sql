@@ -6,7 +6,8 @@
 -- accounts; the worker pauses itself in a copy; senders count what they claim and publish their transports. It signs nothing: a trigger that an application puts on one of the
 -- tables runs with its rights.
 
-GRANT SELECT, INSERT (email, login), UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
+-- INSERT of all columns, so that attached tables work whatever defaults the owner gives them.
+GRANT SELECT, INSERT, UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE (email, is_displaced), DELETE ON @extschema@.attached TO mailroom_definer;
 GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;
 

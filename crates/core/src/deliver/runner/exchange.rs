@@ -195,10 +195,7 @@ impl<H: Host> JobRunner<H> {
     ) -> Result<(), S::Error> {
         let mut result = ExchangeResult::default();
         let mut refused: Vec<(i64, Settlements, S::Error)> = Vec::new();
-        // Settlements keep no order among kinds: many locked mails of one kind must not come before all of another.
-        let mut rest = settlements.split();
-        rest.sort_by_key(|one| self.refusals.locked(one));
-        let mut rest = rest.into_iter();
+        let mut rest = self.refusals.begin_round(settlements).into_iter();
         let (mut is_hopeless, mut database_works, mut others_settled) = (false, false, false);
         let mut locked = 0;
         while !is_hopeless
@@ -215,13 +212,12 @@ impl<H: Host> JobRunner<H> {
                 }
                 Err(error) => {
                     let id = one.ids().next().copied().unwrap_or_default();
-                    others_settled |= self.refusals.refuse(id);
+                    others_settled |= self.refusals.refuse(id, !one.is_hurried);
                     is_hopeless = match error.kind() {
                         ErrorKind::Gone | ErrorKind::Restoring => true,
                         ErrorKind::Row => false,
                         ErrorKind::Locked => {
                             locked += 1;
-                            self.refusals.note_locked(id);
                             (locked >= MAX_LOCKED && !others_settled) || self.host.stop_requested()
                         }
                         // A stop cancels statements.
@@ -239,7 +235,6 @@ impl<H: Host> JobRunner<H> {
             self.end_failures(transport);
         }
         if is_hopeless && let Some((_, last, error)) = refused.pop() {
-            // Those that were not tried come first the next time.
             rest.for_each(|one| result.repeated.extend(one));
             let earlier = refused.into_iter().map(|(_, one, _)| one);
             earlier.for_each(|one| result.repeated.extend(one));
@@ -249,10 +244,7 @@ impl<H: Host> JobRunner<H> {
             self.thread.exchanged(transport, result);
             return delay.map(drop).ok_or(error);
         }
-        // The next time, others come first, and of those that were locked as often, others are waited for.
         rest.for_each(|one| result.repeated.extend(one));
-        let waited_for = locked.min(MAX_WAITS).min(refused.len());
-        refused.rotate_left(waited_for);
         self.note_refused(&mut result, refused);
         self.thread.exchanged(transport, result);
         Ok(())

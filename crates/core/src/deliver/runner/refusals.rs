@@ -7,8 +7,10 @@ use crate::deliver::settlements::Settlements;
 struct Refusal {
     /// How often it was refused while the database worked.
     count: u32,
-    /// How often it was found locked.
-    locked: u32,
+    /// The number of the round in which it was last tried.
+    tried: u64,
+    /// The number of the wait for its lock, among all.
+    waited_for: u64,
     /// [`Refusals::settled`] at the latest try.
     settled: u64,
 }
@@ -17,6 +19,10 @@ struct Refusal {
 #[derive(Default)]
 pub(super) struct Refusals {
     mails: HashMap<i64, Refusal>,
+    /// Number of rounds, in which each of them is tried once at most.
+    rounds: u64,
+    /// Number of waits for locks until now.
+    waits: u64,
     /// Number of mails that were settled until now.
     settled: u64,
 }
@@ -42,15 +48,38 @@ impl Refusals {
         let settled = self.settled;
         self.mails.entry(id).or_insert(Refusal {
             count: 0,
-            locked: 0,
+            tried: 0,
+            waited_for: 0,
             settled,
         })
     }
 
-    /// A mail was refused alone. Returns whether others were settled since its latest try.
-    pub(super) fn refuse(&mut self, id: i64) -> bool {
-        let settled = self.settled;
-        std::mem::replace(&mut self.refusal(id).settled, settled) < settled
+    /// Begins a round. Returns the settlements one by one, those first that were not tried for longest, then those that
+    /// were not waited for for longest. So many locked mails, of whatever kind, keep none from being tried, and each is
+    /// waited for in turn.
+    pub(super) fn begin_round(&mut self, settlements: Settlements) -> Vec<Settlements> {
+        self.rounds += 1;
+        let mut all = settlements.split();
+        all.sort_by_key(|one| {
+            let refusals = one.ids().filter_map(|id| self.mails.get(id));
+            refusals
+                .map(|refusal| (refusal.tried, refusal.waited_for))
+                .max()
+        });
+        all
+    }
+
+    /// A mail was refused alone, perhaps after waiting for a lock. Returns whether others were settled since its latest
+    /// try.
+    pub(super) fn refuse(&mut self, id: i64, waited: bool) -> bool {
+        self.waits += u64::from(waited);
+        let (settled, round, wait) = (self.settled, self.rounds, self.waits);
+        let refusal = self.refusal(id);
+        refusal.tried = round;
+        if waited {
+            refusal.waited_for = wait;
+        }
+        std::mem::replace(&mut refusal.settled, settled) < settled
     }
 
     /// The refusal of a mail is its own fault. Returns how many were.
@@ -58,17 +87,6 @@ impl Refusals {
         let refusal = self.refusal(id);
         refusal.count += 1;
         refusal.count
-    }
-
-    /// A mail was found locked.
-    pub(super) fn note_locked(&mut self, id: i64) {
-        self.refusal(id).locked += 1;
-    }
-
-    /// How often these were found locked.
-    pub(super) fn locked(&self, settlements: &Settlements) -> u32 {
-        let refusals = settlements.ids().filter_map(|id| self.mails.get(id));
-        refusals.map(|refusal| refusal.locked).sum()
     }
 
     /// A mail was settled.

@@ -68,6 +68,8 @@ struct Outbox {
     /// These are locked.
     locked: RangeInclusive<i64>,
     waits: usize,
+    /// The locked ones that it waited for.
+    waited_for: Vec<i64>,
     extended: Vec<i64>,
     /// The leases of claims and of extensions.
     leases: Vec<u64>,
@@ -88,6 +90,9 @@ impl Store for Outbox {
         }
         if settlements.ids().any(|id| self.locked.contains(id)) {
             self.waits += 1;
+            if !settlements.is_hurried {
+                self.waited_for.extend(settlements.ids());
+            }
             return Err(Refused(Rc::clone(&self.log), ErrorKind::Locked));
         }
         self.settled.extend(settlements.ids());
@@ -144,6 +149,7 @@ impl World {
                 tries: 0,
                 locked: 0..=0,
                 waits: 0,
+                waited_for: Vec::new(),
                 extended: Vec::new(),
                 leases: Vec::new(),
             },
@@ -252,6 +258,51 @@ fn many_locked_mails_of_one_kind_keep_none_of_another_from_being_settled() {
     world.run(10, |world| world.outbox.settled.len() > 21);
     world.outbox.settled.sort_unstable();
     assert_eq!(world.outbox.settled[1..], Vec::from_iter(100..=120));
+}
+
+#[test]
+fn each_of_the_locked_mails_is_waited_for_in_turn() {
+    let mut world = World::start();
+    world.outbox.locked = 3..=7;
+    let transport: Arc<str> = "a".into();
+    for _ in 0..5 {
+        let mut settlements = Settlements::default();
+        for id in 3..=6 {
+            settlements.sent(Claim { id, attempts: 0 }, None, &[]);
+        }
+        settlements.failed.push(FailedMail {
+            claim: Claim { id: 7, attempts: 0 },
+            attempt: FailedAttempt::new("busy".to_owned()),
+        });
+        let settled =
+            world
+                .runner
+                .settle_each(&mut world.outbox, &transport, settlements, Time::ZERO);
+        assert!(settled.is_ok());
+    }
+    assert_eq!(world.outbox.waited_for, [3, 4, 5, 6, 7, 3, 4, 5, 6, 7]);
+}
+
+#[test]
+fn a_mail_that_was_locked_for_long_is_settled_soon_after_although_others_are_locked() {
+    let mut world = World::start();
+    let transport: Arc<str> = "a".into();
+    world.outbox.locked = 3..=3;
+    let mut others = 100..100;
+    for round in 0..42 {
+        if round == 40 {
+            world.outbox.locked = 100..=159;
+            others = 100..160;
+        }
+        let mut settlements = Settlements::default();
+        for id in others.clone().chain([3]) {
+            settlements.sent(Claim { id, attempts: 0 }, None, &[]);
+        }
+        let _ = world
+            .runner
+            .settle_each(&mut world.outbox, &transport, settlements, Time::ZERO);
+    }
+    assert_eq!(world.outbox.settled, [3]);
 }
 
 #[test]
