@@ -192,7 +192,7 @@ BEGIN
         RAISE insufficient_privilege USING
             MESSAGE = 'permission denied for columns of table accounts',
             DETAIL = format('"%s" may not write %s.', current_user, refused),
-            HINT = 'Insert email and login only, or as a member of mailroom_admin.';
+            HINT = 'Insert email and login only, or as a member of mailroom_admin. A default of the table that was replaced needs a grant too.';
     END IF;
     RETURN NEW;
 END;
@@ -201,8 +201,8 @@ COMMENT ON FUNCTION @extschema@._accounts_columns() IS
     'Internal. Refuses a new account with an id beyond its sequence, a status or times of its own from a role that may not INSERT these columns.';
 
 -- Column grants do not suffice: see 85_columns.sql. created_at decides nothing. Triggers fire in the order of their
--- names, digits first: what other triggers of the owner write is not the role's.
-CREATE TRIGGER "0_check_columns"
+-- names, and this name comes before letters and digits: what triggers of the owner write is not the role's.
+CREATE TRIGGER "!check_columns"
     BEFORE INSERT ON @extschema@.accounts
     FOR EACH ROW
     EXECUTE FUNCTION @extschema@._accounts_columns();

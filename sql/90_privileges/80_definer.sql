@@ -6,7 +6,7 @@
 -- accounts; the worker pauses itself in a copy; senders count what they claim and publish their transports. It signs nothing: a trigger that an application puts on one of the
 -- tables runs with its rights.
 
--- INSERT of all columns, so that attached tables work whatever defaults the owner gives them.
+-- INSERT of all columns, so that attached tables work where the owner replaced a default.
 GRANT SELECT, INSERT, UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE (email, is_displaced), DELETE ON @extschema@.attached TO mailroom_definer;
 GRANT SELECT ON @extschema@.mailroom_attached TO mailroom_definer;

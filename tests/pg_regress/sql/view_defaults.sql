@@ -78,11 +78,11 @@ BEGIN
     RETURN NEW;
 END;
 $$;
-CREATE TRIGGER "Accounts_BI" BEFORE INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION pg_temp.with_companion();
+CREATE TRIGGER "01_companion" BEFORE INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION pg_temp.with_companion();
 SET ROLE mail_shop;
 INSERT INTO accounts (email, login) VALUES ('boss@example.com', 'boss');
 RESET ROLE;
-DROP TRIGGER "Accounts_BI" ON accounts;
+DROP TRIGGER "01_companion" ON accounts;
 SELECT login, status, activated_at IS NOT NULL AS has_time FROM accounts WHERE login ~ 'boss|child|parent|guest' ORDER BY id;
 -- Roles that may write a column.
 GRANT INSERT (status) ON accounts TO mail_other;

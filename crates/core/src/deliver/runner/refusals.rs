@@ -7,9 +7,9 @@ use crate::deliver::settlements::Settlements;
 struct Refusal {
     /// How often it was refused while the database worked.
     count: u32,
-    /// The number of the round in which it was last tried.
-    tried: u64,
-    /// The number of the wait for its lock, among all.
+    /// The latest round, or the one after which it came, and whether it was tried in it.
+    latest: (u64, bool),
+    /// The number of the latest wait for its lock, among all, or of the one after which it came.
     waited_for: u64,
     /// [`Refusals::settled`] at the latest try.
     settled: u64,
@@ -45,27 +45,32 @@ impl Refusals {
 
     /// The refusals of a mail, of which there were none until now if there is no entry.
     fn refusal(&mut self, id: i64) -> &mut Refusal {
-        let settled = self.settled;
         self.mails.entry(id).or_insert(Refusal {
             count: 0,
-            tried: 0,
-            waited_for: 0,
-            settled,
+            latest: (self.rounds, false),
+            waited_for: self.waits,
+            settled: self.settled,
         })
     }
 
-    /// Begins a round. Returns the settlements one by one, those first that were not tried for longest, then those that
-    /// were not waited for for longest. So many locked mails, of whatever kind, keep none from being tried, and each is
-    /// waited for in turn.
-    pub(super) fn begin_round(&mut self, settlements: Settlements) -> Vec<Settlements> {
-        self.rounds += 1;
+    /// Begins a round, which may not come to the end of the settlements. Returns them one by one: the mails whose locks
+    /// were not waited for for longest, `waits` of them, and then those that were not tried for longest. So many locked
+    /// mails, of whatever kind, keep none from being tried, and each is waited for in turn.
+    pub(super) fn begin_round(
+        &mut self,
+        settlements: Settlements,
+        waits: usize,
+    ) -> Vec<Settlements> {
+        self.suspect(&settlements);
         let mut all = settlements.split();
-        all.sort_by_key(|one| {
-            let refusals = one.ids().filter_map(|id| self.mails.get(id));
-            refusals
-                .map(|refusal| (refusal.tried, refusal.waited_for))
-                .max()
-        });
+        let refusal = |one: &Settlements| one.ids().find_map(|id| self.mails.get(id));
+        all.sort_by_key(|one| refusal(one).map(|known| known.latest));
+        for place in 0..waits.min(all.len()) {
+            let waited_for = |at: &usize| refusal(&all[*at]).map(|known| known.waited_for);
+            let next = (place..all.len()).min_by_key(waited_for);
+            all[place..=next.unwrap_or(place)].rotate_right(1);
+        }
+        self.rounds += 1;
         all
     }
 
@@ -75,7 +80,7 @@ impl Refusals {
         self.waits += u64::from(waited);
         let (settled, round, wait) = (self.settled, self.rounds, self.waits);
         let refusal = self.refusal(id);
-        refusal.tried = round;
+        refusal.latest = (round, true);
         if waited {
             refusal.waited_for = wait;
         }
