@@ -258,7 +258,7 @@ fn a_worker_that_cannot_start_says_each_cause() {
     says("the extension is version");
     client
         .batch_execute(&format!(
-            "ALTER ROLE mailroom_collector RENAME TO somebody; \
+            "ALTER ROLE mailroom_collector RENAME TO former_collector; \
              UPDATE pg_extension SET extversion = '{VERSION}' WHERE extname = 'mailroom'"
         ))
         .unwrap();

@@ -2,18 +2,19 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use postgres::{Client, NoTls};
 
 use crate::cluster::{Cluster, eventually};
+use crate::process::Process;
 
 /// Sessions in a database.
 const POOL: usize = 4;
 
 /// A running pooler.
 pub struct Pooler {
-    process: Child,
+    _process: Process,
     /// The directory of its socket.
     pub socket: PathBuf,
 }
@@ -40,8 +41,11 @@ impl Pooler {
             // It refuses to run as root.
             command.args(["--user", "postgres"]);
         }
-        let process = command.arg(&file).stderr(Stdio::null()).spawn().unwrap();
-        Self { process, socket }
+        command.arg(&file);
+        Self {
+            _process: Process::start(&command),
+            socket,
+        }
     }
 
     /// How to connect to a database through it, in the form of libpq.
@@ -65,13 +69,5 @@ impl Pooler {
             }
         }
         connect()
-    }
-}
-
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        // It is gone if it could not start.
-        drop(self.process.kill());
-        drop(self.process.wait());
     }
 }

@@ -237,8 +237,8 @@ impl<H: Host> JobRunner<H> {
         if !result.settled.is_empty() {
             self.end_failures(transport);
         }
+        rest.for_each(|one| result.repeated.extend(one));
         if is_hopeless && let Some((_, last, error)) = refused.pop() {
-            rest.for_each(|one| result.repeated.extend(one));
             let earlier = refused.into_iter().map(|(_, one, _)| one);
             earlier.for_each(|one| result.repeated.extend(one));
             result.repeated.extend(last);
@@ -247,7 +247,6 @@ impl<H: Host> JobRunner<H> {
             self.thread.exchanged(transport, result);
             return delay.map(drop).ok_or(error);
         }
-        rest.for_each(|one| result.repeated.extend(one));
         self.note_refused(&mut result, refused);
         self.thread.exchanged(transport, result);
         Ok(())

@@ -55,7 +55,7 @@ impl Refusals {
 
     /// Begins a round, which may not come to the end of the settlements. Returns them one by one: the mails whose locks
     /// were not waited for for longest, `waits` of them, and then those that were not tried for longest. So many locked
-    /// mails, of whatever kind, keep none from being tried, and each is waited for in turn.
+    /// mails, of one kind or of several, keep none from being tried, and each is waited for in turn.
     pub(super) fn begin_round(
         &mut self,
         settlements: Settlements,

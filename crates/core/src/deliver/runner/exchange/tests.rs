@@ -173,6 +173,27 @@ impl World {
         }
     }
 
+    /// Settles these one by one.
+    fn settle_each(
+        &mut self,
+        sent: impl IntoIterator<Item = i64>,
+        failed: impl IntoIterator<Item = i64>,
+    ) -> Result<(), Refused> {
+        let mut settlements = Settlements::default();
+        for id in sent {
+            settlements.sent(Claim { id, attempts: 0 }, None, &[]);
+        }
+        for id in failed {
+            settlements.failed.push(FailedMail {
+                claim: Claim { id, attempts: 0 },
+                attempt: FailedAttempt::new("busy".to_owned()),
+            });
+        }
+        let transport = "a".into();
+        self.runner
+            .settle_each(&mut self.outbox, &transport, settlements, Time::ZERO)
+    }
+
     fn logged(&self, text: &str) -> usize {
         let log = self.log.borrow();
         log.iter().filter(|line| line.contains(text)).count()
@@ -218,15 +239,7 @@ fn it_is_given_up_if_others_are_settled_between_its_tries() {
 fn many_locked_mails_are_left_for_later_rounds_in_which_others_come_first() {
     let mut world = World::start();
     world.outbox.locked = 3..=300;
-    let mut settlements = Settlements::default();
-    for id in 2..=1000 {
-        settlements.sent(Claim { id, attempts: 0 }, None, &[]);
-    }
-    let transport: Arc<str> = "a".into();
-    let settled = world
-        .runner
-        .settle_each(&mut world.outbox, &transport, settlements, Time::ZERO);
-    assert!(settled.is_ok());
+    assert!(world.settle_each(2..=1000, []).is_ok());
     assert_eq!((world.outbox.settled.len(), world.outbox.waits), (1, 50));
     // The others come back a second later, those that were not tried first.
     let all = |world: &World| world.outbox.settled.len() == 701;
@@ -241,21 +254,7 @@ fn many_locked_mails_of_one_kind_keep_none_of_another_from_being_settled() {
     let mut world = World::start();
     world.outbox.waiting.clear();
     world.outbox.locked = 3..=62;
-    let mut settlements = Settlements::default();
-    for id in 2..=62 {
-        settlements.sent(Claim { id, attempts: 0 }, None, &[]);
-    }
-    for id in 100..=120 {
-        settlements.failed.push(FailedMail {
-            claim: Claim { id, attempts: 0 },
-            attempt: FailedAttempt::new("busy".to_owned()),
-        });
-    }
-    let transport: Arc<str> = "a".into();
-    let settled = world
-        .runner
-        .settle_each(&mut world.outbox, &transport, settlements, Time::ZERO);
-    assert!(settled.is_ok());
+    assert!(world.settle_each(2..=62, 100..=120).is_ok());
     world.run(10, |world| world.outbox.settled.len() > 21);
     world.outbox.settled.sort_unstable();
     assert_eq!(world.outbox.settled[1..], Vec::from_iter(100..=120));
@@ -263,54 +262,30 @@ fn many_locked_mails_of_one_kind_keep_none_of_another_from_being_settled() {
 
 #[test]
 fn each_of_the_locked_mails_is_waited_for_in_turn() {
-    let mut world = World::start();
-    let transport: Arc<str> = "a".into();
     // In one round, and in two.
     for count in [5, 60, 100] {
-        world.outbox.locked = 3..=count + 2;
-        world.outbox.waited_for.clear();
+        let mut world = World::start();
+        world.outbox.locked = 1000..=count + 999;
         for _ in 0..count {
-            let mut settlements = Settlements::default();
-            for id in 3..=count + 1 {
-                settlements.sent(Claim { id, attempts: 0 }, None, &[]);
-            }
-            settlements.failed.push(FailedMail {
-                claim: Claim {
-                    id: count + 2,
-                    attempts: 0,
-                },
-                attempt: FailedAttempt::new("busy".to_owned()),
-            });
-            let _ =
-                world
-                    .runner
-                    .settle_each(&mut world.outbox, &transport, settlements, Time::ZERO);
+            // An error if all are locked.
+            drop(world.settle_each(1000..count + 999, [count + 999]));
         }
         world.outbox.waited_for.sort_unstable();
-        let twice: Vec<i64> = (3..=count + 2).flat_map(|id| [id, id]).collect();
+        let twice: Vec<i64> = (1000..count + 1000).flat_map(|id| [id, id]).collect();
         assert_eq!(world.outbox.waited_for, twice);
-        world.runner.refusals = Default::default();
     }
 }
 
 #[test]
 fn a_mail_that_was_locked_for_long_is_settled_soon_after_although_others_are_locked() {
     let mut world = World::start();
-    let transport: Arc<str> = "a".into();
     world.outbox.locked = 3..=3;
-    let mut others = 100..100;
-    for round in 0..42 {
-        if round == 40 {
-            world.outbox.locked = 100..=159;
-            others = 100..160;
-        }
-        let mut settlements = Settlements::default();
-        for id in others.clone().chain([3]) {
-            settlements.sent(Claim { id, attempts: 0 }, None, &[]);
-        }
-        let _ = world
-            .runner
-            .settle_each(&mut world.outbox, &transport, settlements, Time::ZERO);
+    for _ in 0..40 {
+        assert!(world.settle_each([3], []).is_ok());
+    }
+    world.outbox.locked = 100..=159;
+    for _ in 0..2 {
+        drop(world.settle_each((100..=159).chain([3]), []));
     }
     assert_eq!(world.outbox.settled, [3]);
 }
