@@ -1,5 +1,7 @@
 //! The recipe of the guide on change streams, verbatim, with Debezium's connector for PostgreSQL. It emits each new
 //! message once, and neither token mail nor mail that existed before.
+//!
+//! needs: debezium
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,6 @@
 //! Delivery by webhook to WireMock, with each of its faults; the verifier of standardwebhooks checks the requests.
+//!
+//! needs: counterparts
 
 use std::collections::HashMap;
 

@@ -1,6 +1,8 @@
 //! Delivery under faults of the network, the clock and the administrator: HTTP/2 connections that end with requests in
 //! flight, names with no, bad or mixed addresses, a system without authorities, clocks that jump, and stops at any
 //! moment.
+//!
+//! needs: counterparts
 
 use std::collections::HashMap;
 use std::fs::File;

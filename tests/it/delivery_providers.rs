@@ -1,5 +1,7 @@
 //! Delivery through Amazon SES, as aws-ses-v2-local, moto and botocore implement it, through Postmark, and through the
 //! documented transports of all providers.
+//!
+//! needs: counterparts
 
 use std::collections::HashSet;
 

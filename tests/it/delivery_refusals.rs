@@ -1,4 +1,6 @@
 //! A transport as a whole: refused, throttled, told to wait, and beside another one.
+//!
+//! needs: counterparts
 
 use crate::cluster::transports::{FILE, write_secret};
 use crate::cluster::{eventually, number};

@@ -2,6 +2,8 @@
 //!
 //! Prism is a proxy in front of WireMock. It passes on valid requests, and also checks the responses. The descriptions
 //! are in the folder that `MAILROOM_SPECS` names.
+//!
+//! needs: counterparts specs
 
 use std::sync::OnceLock;
 

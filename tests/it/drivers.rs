@@ -1,6 +1,8 @@
 //! Common drivers call every public function with the parameters that each makes of plain values: some send a number
 //! with the smallest type that holds it, some send everything without a type. The book's sender for Node.js delivers to
 //! an SMTP server that runs under the Python that `MAILROOM_PYTHON` names.
+//!
+//! needs: aiosmtpd counterparts debezium
 
 mod calls;
 

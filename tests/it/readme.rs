@@ -1,5 +1,7 @@
 //! The README is short, and its sample output is what the demonstration shows, whose SMTP server runs in the Python
 //! that `MAILROOM_PYTHON` names. Its commands and queries are executed with those of the book, see `book_blocks`.
+//!
+//! needs: aiosmtpd
 
 use crate::demo::Demo;
 

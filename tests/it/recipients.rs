@@ -1,5 +1,7 @@
 //! Recipients: a relay refuses some of them, or `mailroom.redirect_to` names another one. With the worker and with
 //! `mailroom send` (in MAILROOM_SEND), through a relay in the Python of MAILROOM_PYTHON.
+//!
+//! needs: aiosmtpd
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,5 +1,7 @@
 //! Senders outside the server, as the guide describes them, with a real SMTP server. The server and the sender in
 //! Python run in the Python that `MAILROOM_PYTHON` names.
+//!
+//! needs: aiosmtpd
 
 use std::process::Child;
 

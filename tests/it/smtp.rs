@@ -1,4 +1,6 @@
 //! Delivery through Debian's Postfix: TLS, AUTH, and each way in which a relay refuses or defers mail.
+//!
+//! needs: counterparts
 
 use crate::cluster::transports::{FILE, write_secret};
 use crate::cluster::{eventually, number};

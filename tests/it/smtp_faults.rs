@@ -1,5 +1,7 @@
 //! Delivery through SMTP servers of aiosmtpd, which fail on request and require each kind of AUTH, and through MailDev.
 //! The Python of aiosmtpd is in MAILROOM_PYTHON.
+//!
+//! needs: aiosmtpd counterparts
 
 use crate::cluster::transports::{FILE, write_secret};
 use crate::cluster::{eventually, number};

@@ -1,4 +1,6 @@
 //! A thousand generated messages through Debian's Postfix: two third-party parsers must read what was scheduled.
+//!
+//! needs: counterparts
 
 use std::collections::HashMap;
 

@@ -25,6 +25,11 @@ has() {
     case $part in
         # Of the second run, see `deliver_by_program`.
         worker) return ;;
+        # What need_companions prepared.
+        aiosmtpd) [ -n "${MAILROOM_PYTHON:-}" ]; return ;;
+        counterparts) [ -n "${MAILROOM_COUNTERPARTS:-}" ]; return ;;
+        debezium) [ -n "${MAILROOM_DEBEZIUM:-}" ]; return ;;
+        specs) [ -n "${MAILROOM_SPECS:-}" ]; return ;;
         icu) "$original" --configure | grep -q -e --with-icu; return ;;
         openssl) "$original" --configure | grep -q -e --with-openssl -e --with-ssl=openssl; return ;;
         *.h) [ -e "$("$original" --includedir-server 2>/dev/null)/$part" ]; return ;;
@@ -56,10 +61,11 @@ marked() {
     done < <(sources_of "$2")
 }
 
-# leave_out <subject>: what of it cannot run on this server.
+# leave_out <subject...>: what of them cannot run here, into `without`.
 leave_out() {
-    local lines line path part missing
-    mapfile -t lines < <(marked needs "$1")
+    local subject lines line path part missing
+    without=()
+    mapfile -t lines < <(for subject in "$@"; do marked needs "$subject"; done)
     for line in "${lines[@]}"; do
         path=${line%% *}
         missing=
@@ -68,56 +74,19 @@ leave_out() {
         done
         [ -n "$missing" ] || continue
         without+=("$path")
-        skip "$path" "the server is without ${missing#, }"
+        skip "$path" "it needs ${missing#, }"
     done
 }
 
-# need_companions <subject...>: what they run beside the server: their files say which
-# of these variables they read. Adds to `without` what cannot run.
+# What scenarios run beside the server, whichever of them run: all of it, so that a machine with a part of it from an
+# earlier run is like one without. Only what comes from npm and PyPI may be missing; the tests above which
+# `// needs: <part>...` stands are left out then.
 need_companions() {
-    local name files=() file missing=()
-    without=()
-    for name in "$@"; do
-        mapfile -t -O ${#files[@]} files < <(sources_of "$name")
-    done
-    if grep -q MAILROOM_PYTHON "${files[@]}"; then
-        if can "the SMTP server of tests" need_senders; then
-            export MAILROOM_PYTHON=$tools/senders/bin/python
-        else
-            missing+=(-e MAILROOM_PYTHON)
-        fi
-    fi
-    if grep -q crate::counterparts "${files[@]}"; then
-        if can "what delivery is tested against" need_counterparts; then
-            export MAILROOM_COUNTERPARTS=$tools
-        else
-            missing+=(-e crate::counterparts)
-        fi
-    fi
-    if grep -q MAILROOM_DEBEZIUM "${files[@]}"; then
-        if can Debezium need_debezium; then
-            export MAILROOM_DEBEZIUM=$tools/debezium/bin/python
-        else
-            missing+=(-e MAILROOM_DEBEZIUM)
-        fi
-    fi
-    if grep -q MAILROOM_SEND "${files[@]}"; then need_program; fi
-    if grep -q /usr/sbin/pgbouncer "${files[@]}"; then need_packages pgbouncer; fi
-    if grep -q counterparts::postfix "${files[@]}"; then
-        need_packages postfix postgrey sasl2-bin libsasl2-modules
-    fi
-    for name in "$@"; do
-        mapfile -t files < <(sources_of "$name")
-        if [ ${#missing[@]} -gt 0 ] && grep -q "${missing[@]}" "${files[@]}"; then
-            without+=("$name")
-            skip "$name" "what it runs against could not be installed, and MAILROOM_SKIP_EXTERNAL is set"
-        elif [ -z "${MAILROOM_SPECS:-}" ] && grep -q MAILROOM_SPECS "${files[@]}"; then
-            without+=("$name")
-            skip "$name" "MAILROOM_SPECS names no folder with the API descriptions of providers"
-        else
-            leave_out "$name"
-        fi
-    done
+    need_packages "${companions[@]}"
+    if can "the SMTP server of tests" need_senders; then export MAILROOM_PYTHON=$tools/senders/bin/python; fi
+    if can "what delivery is tested against" need_counterparts; then export MAILROOM_COUNTERPARTS=$tools; fi
+    if can Debezium need_debezium; then export MAILROOM_DEBEZIUM=$tools/debezium/bin/python; fi
+    need_program
 }
 
 # scenario_tier <number> <what> <subject...>: their tests, without those of `without`, and
@@ -176,6 +145,5 @@ deliver_by_program() {
         done < <(marked needs "$name")
     done
     [ ${#selection[@]} -gt 0 ] || return 0
-    need_program
     MAILROOM_DELIVERER=send scenario_tier 5 "scenarios of delivery by mailroom send" "${selection[@]}"
 }

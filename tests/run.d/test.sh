@@ -104,7 +104,8 @@ need_anymail() {
 all_tiers() {
     local subjects unit_selection=(--workspace --lib --bins)
     mapfile -t subjects < <(subjects)
-    need_companions "${subjects[@]}"
+    need_companions
+    leave_out "${subjects[@]}"
     need_anymail
     unit_tests "unit tests" "${unit_selection[@]}"
     stage all
@@ -134,7 +135,8 @@ one_tier() {
         */* | '' | main) fail "not the name of a subject: $1" ;;
         *)
             [ -f "$root/tests/it/$1.rs" ] || fail "there is no tests/it/$1.rs"
-            need_companions "$1"
+            need_companions
+            leave_out "$1"
             stage release
             scenario_tier 4 "$1" "$1"
             deliver_by_program "$1"
