@@ -13,6 +13,7 @@ mod depth;
 mod dialect;
 mod locale;
 mod meter;
+mod plain_name;
 mod refusal;
 mod shipped;
 
