@@ -35,7 +35,7 @@ COMMENT ON COLUMN @extschema@.accounts.login IS
 COMMENT ON COLUMN @extschema@.accounts.created_at IS 'Epoch seconds.';
 COMMENT ON COLUMN @extschema@.accounts.status_changed_at IS 'Epoch seconds of the latest status change.';
 COMMENT ON COLUMN @extschema@.accounts.activated_at IS
-    'Epoch seconds of the latest activation; NULL while the account was never activated.';
+    'Epoch seconds of the latest activation; NULL while provisioned, and while suspended if never activated before.';
 COMMENT ON COLUMN @extschema@.accounts.suspended_at IS 'Epoch seconds; NULL unless suspended.';
 COMMENT ON COLUMN @extschema@.accounts.unsuspended_at IS
     'Epoch seconds of the latest unsuspension; NULL while suspended.';
@@ -97,6 +97,8 @@ BEGIN
     ELSIF account.status = 'suspended' AND NOT @extschema@._is_restoring() THEN
         account.suspended_at := coalesce(account.suspended_at, stamp);
         account.unsuspended_at := NULL;
+    ELSIF account.status = 'provisioned' AND NOT @extschema@._is_restoring() THEN
+        account.activated_at := NULL;
     END IF;
     RETURN account;
 END;
@@ -129,6 +131,10 @@ BEGIN
             account.suspended_at := stamp;
             account.unsuspended_at := NULL;
         END IF;
+        -- The mailbox is to be verified again, also if the account is suspended before.
+        IF account.status = 'provisioned' THEN
+            account.activated_at := NULL;
+        END IF;
     END IF;
     RETURN account;
 END;
@@ -143,7 +149,9 @@ AS $$
 BEGIN
     -- Almost every new row can be stored as it is, and one expression decides that: each expression is prepared again
     -- in each transaction.
-    IF TG_OP = 'INSERT' AND @extschema@._account_is_plain(NEW.email, NEW.login) AND NEW.status = 'provisioned' THEN
+    IF TG_OP = 'INSERT' AND @extschema@._account_is_plain(NEW.email, NEW.login)
+        AND NEW.status = 'provisioned' AND NEW.activated_at IS NULL
+    THEN
         RETURN NEW;
     ELSIF TG_OP = 'INSERT' THEN
         RETURN @extschema@._new_account(NEW);

@@ -1,8 +1,8 @@
 -- Tokens follow their accounts, and accounts their tokens.
 --
--- Triggers on accounts write tokens, a trigger on tokens activates accounts. Invariants: a provisioned account gets an
--- activation token in the transaction that creates it; consuming an activation token activates a provisioned account;
--- an account that is suspended or changes its address loses its open tokens.
+-- Triggers on accounts write tokens, a trigger on tokens activates accounts. Invariants: an account gets an activation
+-- token in the transaction that makes it provisioned; consuming an activation token activates a provisioned account; an
+-- account that is suspended, becomes provisioned again or changes its address loses its open tokens.
 
 CREATE FUNCTION @extschema@._accounts_issue_activation() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -60,38 +60,39 @@ CREATE FUNCTION @extschema@._accounts_revoke_tokens() RETURNS trigger
 AS $$
 DECLARE
     holders bigint[];
-    moved bigint[];
+    provisioned bigint[];
 BEGIN
     -- No join: its plan would be that of the session's first call, perhaps for one account, and would take quadratic
     -- time for many.
-    SELECT array_agg(c.id), array_agg(c.id) FILTER (WHERE c.has_moved AND c.is_provisioned)
-    INTO holders, moved
+    SELECT array_agg(c.id), array_agg(c.id) FILTER (WHERE c.status = 'provisioned')
+    INTO holders, provisioned
     FROM (
-        SELECT u.id, min(u.email) <> max(u.email) AS has_moved, bool_or(u.is_provisioned) AS is_provisioned
+        SELECT u.id, max(u.status) AS status
         FROM (
-            SELECT o.id, o.email, o.status = 'suspended' AS was, NULL::boolean AS is, NULL::boolean AS is_provisioned FROM old_accounts o
+            SELECT o.id, o.email, o.status AS was, NULL::@extschema@.account_status AS status FROM old_accounts o
             UNION ALL
-            SELECT n.id, n.email, NULL, n.status = 'suspended', n.status = 'provisioned' FROM new_accounts n
+            SELECT n.id, n.email, NULL, n.status FROM new_accounts n
         ) u
         GROUP BY u.id
         HAVING min(u.email) <> max(u.email)
-            OR (bool_or(u.is) AND NOT bool_or(u.was))
+            OR (max(u.status) IN ('suspended', 'provisioned') AND max(u.status) <> max(u.was))
     ) c;
     IF holders IS NOT NULL THEN
         PERFORM @extschema@._revoke_tokens(holders, '{activation,password_recovery}'::@extschema@.token_action[]);
     END IF;
-    -- A person who corrects an address before it was verified does not have to request another link.
-    IF moved IS NOT NULL AND NOT @extschema@._is_restoring() THEN
+    -- A person who corrects an address before it was verified, or whose suspension ends before it was, does not have to
+    -- request another link.
+    IF provisioned IS NOT NULL AND NOT @extschema@._is_restoring() THEN
         INSERT INTO @extschema@.tokens (account, action, expires_at)
-        SELECT m.id, 'activation', @extschema@._epoch() + @extschema@._activation_ttl()
-        FROM unnest(moved) m (id)
-        ORDER BY m.id;
+        SELECT p.id, 'activation', @extschema@._epoch() + @extschema@._activation_ttl()
+        FROM unnest(provisioned) p (id)
+        ORDER BY p.id;
     END IF;
     RETURN NULL;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._accounts_revoke_tokens() IS
-    'Internal. Revokes the open tokens of accounts that are suspended or change their address. A provisioned account gets an activation token for its new address.';
+    'Internal. Revokes the open tokens of accounts that are suspended, become provisioned or change their address. Those that are provisioned then get an activation token.';
 
 CREATE TRIGGER accounts_revoke_tokens
     AFTER UPDATE ON @extschema@.accounts

@@ -3,8 +3,9 @@
 -- Both run with the rights of mailroom_definer for mailroom_app, which sees no token, secret or code. Invariants: a
 -- token is redeemed once; a link that is forged, used, revoked or expired, or whose account is not eligible, gives the
 -- same answer after the same work; only a genuine link that is still good takes locks, on the account and then on its
--- tokens; a wrong code is counted by the caller's transaction. Neither link nor code is a parameter of a statement:
--- statements see only the 32 bytes of the secret.
+-- tokens; a wrong code is counted by the caller's transaction, but only if it is five digits and so a guess. Neither
+-- link nor code is a parameter of a statement: statements see only the 32 bytes of the secret. White space around link
+-- and code is dropped here and nowhere else: people paste it with them.
 
 CREATE FUNCTION @extschema@._link_secret(link text) RETURNS bytea
     LANGUAGE c STABLE PARALLEL RESTRICTED
@@ -12,11 +13,17 @@ CREATE FUNCTION @extschema@._link_secret(link text) RETURNS bytea
 COMMENT ON FUNCTION @extschema@._link_secret(text) IS
     'Internal. The 32 bytes of the secret in a signed token, without checking its signature; NULL for anything malformed.';
 
+CREATE FUNCTION @extschema@._trimmed(pasted text) RETURNS text
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_trimmed_wrapper';
+COMMENT ON FUNCTION @extschema@._trimmed(text) IS
+    'Internal. The text without white space and line breaks at its ends.';
+
 CREATE FUNCTION @extschema@._is_code(given text, code text) RETURNS boolean
     LANGUAGE c IMMUTABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_is_code_wrapper';
 COMMENT ON FUNCTION @extschema@._is_code(text, text) IS
-    'Internal. Whether the given code equals the token''s, compared in constant time; false for a malformed code.';
+    'Internal. Whether the given code equals the token''s, compared in constant time; NULL if one of them is not five ASCII digits.';
 
 CREATE FUNCTION @extschema@._log_abuse(what text, account bigint) RETURNS void
     LANGUAGE c VOLATILE STRICT
@@ -35,7 +42,8 @@ CREATE FUNCTION @extschema@._find_token_by_link(link text) RETURNS @extschema@._
     SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    wanted CONSTANT bytea := @extschema@._link_secret(link);
+    pasted CONSTANT text := @extschema@._trimmed(link);
+    wanted CONSTANT bytea := @extschema@._link_secret(pasted);
     judged @extschema@._token_verdicts;
     genuine boolean;
 BEGIN
@@ -50,7 +58,7 @@ BEGIN
     ORDER BY v.secret
     LIMIT 1;
     -- The signature of a recovery token covers its code, so the stored code is used here.
-    genuine := @extschema@._verify(link, coalesce(judged.action::text, 'activation'), judged.code);
+    genuine := @extschema@._verify(pasted, coalesce(judged.action::text, 'activation'), judged.code);
     IF genuine AND judged.secret = wanted AND judged.eligible THEN
         RETURN judged;
     END IF;
@@ -93,11 +101,14 @@ CREATE FUNCTION @extschema@.mailroom_redeem(
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
     judged CONSTANT @extschema@._token_verdicts := @extschema@._find_token_by_link(token);
     is_recovery CONSTANT boolean := judged.action = 'password_recovery';
+    given CONSTANT text := nullif(@extschema@._trimmed(code), '');
+    -- NULL if it is not five digits.
+    is_right CONSTANT boolean := @extschema@._is_code(given, judged.code);
     now_judged record;
     used boolean;
     waiting bigint[];
@@ -106,8 +117,8 @@ BEGIN
     IF judged.token_id IS NULL THEN
         RETURN;
     END IF;
-    IF is_recovery AND (judged.locked OR coalesce(code, '') = '') THEN
-        outcome := CASE WHEN judged.locked THEN 'locked' ELSE 'code_required' END;
+    IF is_recovery AND (judged.locked OR is_right IS NULL) THEN
+        outcome := CASE WHEN judged.locked THEN 'locked' WHEN given IS NULL THEN 'code_required' ELSE 'wrong_code' END;
         action := judged.action;
         RETURN;
     END IF;
@@ -138,7 +149,7 @@ BEGIN
         outcome := 'locked';
         RETURN;
     END IF;
-    IF is_recovery AND NOT @extschema@._is_code(code, judged.code) THEN
+    IF is_recovery AND is_right IS NOT TRUE THEN
         UPDATE @extschema@.tokens t
         SET wrong_codes = t.wrong_codes + 1
         WHERE t.id = judged.token_id;

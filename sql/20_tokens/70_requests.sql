@@ -58,7 +58,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_request_activation(text) IS
-    'Requests an activation link for an address; the result and the work are the same for every address. A provisioned account gets its open link again after COMMIT, within mailroom.request_interval and mailroom.requests_per_hour, or a new one if none is open.';
+    'Requests an activation link for an address; the result and the work are the same for every address. A provisioned account gets its open link again after COMMIT, or a new one if none is open, within mailroom.request_interval and mailroom.requests_per_hour.';
 
 CREATE FUNCTION @extschema@.mailroom_request_recovery(email text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -69,7 +69,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_request_recovery(text) IS
-    'Requests a password recovery for an address; the result and the work are the same for every address. An active account gets its open link again after COMMIT, within mailroom.request_interval and mailroom.requests_per_hour, or a new one if none is open.';
+    'Requests a password recovery for an address; the result and the work are the same for every address. After COMMIT an active account gets its open link again, or a new one if none is open, and a provisioned account its activation link, within mailroom.request_interval and mailroom.requests_per_hour.';
 
 -- Long because each reason to send nothing has a condition.
 CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.token_action) RETURNS boolean
@@ -78,48 +78,49 @@ CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.tok
     SET enable_seqscan = off
     SET jit = off
 AS $$
+#variable_conflict use_variable
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
+    wanted @extschema@.token_action;
     sent record;
 BEGIN
-    -- NOWAIT: another transaction may hold the account for a long time.
-    PERFORM FROM @extschema@.accounts a
+    -- A person who asks for a new password before the account was activated can activate it instead. NOWAIT: another
+    -- transaction may hold the account for a long time.
+    SELECT CASE WHEN a.status = 'provisioned' THEN 'activation' ELSE asked END
+    INTO wanted
+    FROM @extschema@.accounts a
     WHERE a.id = holder
-      AND a.status = @extschema@._status_for(asked)
+      AND a.status IN (@extschema@._status_for(asked), 'provisioned')
     FOR NO KEY UPDATE NOWAIT;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    -- The limits count the links that were sent, not the requests.
+    -- The limits count the mails, not the requests, and those of links that have ended too.
     SELECT
         (array_agg(t.id ORDER BY t.id DESC) FILTER (
             WHERE v.eligible AND NOT v.locked AND t.expires_at - stamp >= (t.expires_at - t.created_at) / 3
         ))[1] AS open,
-        bool_or(v.eligible AND v.locked) AS locked,
-        -- Not in the future: the clock may have been set back since.
-        max(greatest(
-            CASE WHEN t.created_at <= stamp THEN t.created_at END,
-            (SELECT max(g.at) FROM unnest(t.sent_again_at) g (at) WHERE g.at <= stamp)
-        )) AS latest,
-        sum(
-            (t.created_at > stamp - 3600 AND t.created_at <= stamp)::integer
-                + (SELECT count(*) FROM unnest(t.sent_again_at) g (at) WHERE g.at > stamp - 3600 AND g.at <= stamp)
-        ) AS within_hour
+        max(m.at) AS latest,
+        count(*) FILTER (WHERE m.at > stamp - 3600) AS within_hour
     INTO sent
     FROM @extschema@.tokens t
     CROSS JOIN LATERAL (SELECT w.* FROM @extschema@._token_verdicts w WHERE w.token_id = t.id OFFSET 0) v
+    -- Not those in the future: the clock may have been set back since.
+    LEFT JOIN LATERAL unnest(t.created_at || t.sent_again_at) m (at) ON m.at <= stamp
     WHERE t.account = holder
-      AND t.action = asked;
-    -- A new link is sent in spite of the limits, so that requests by others cannot keep mail from the owner of an
-    -- address; unless the open token is locked by five wrong codes.
-    IF (sent.open IS NOT NULL OR sent.locked) AND sent.within_hour >= @extschema@._requests_per_hour() THEN
+      AND t.action = wanted;
+    -- A burst, and then one mail each 3600 / requests_per_hour seconds: requests by others cannot flood the mailbox of
+    -- an address, and keep no link from its owner for longer than that.
+    IF sent.within_hour >= @extschema@._requests_per_hour()
+        AND (stamp - sent.latest) * @extschema@._requests_per_hour() < 3600
+    THEN
         PERFORM @extschema@._log_abuse('limited'::text, holder);
         RETURN false;
     ELSIF sent.open IS NULL THEN
-        INSERT INTO @extschema@.tokens (account, action) VALUES (holder, asked);
+        INSERT INTO @extschema@.tokens (account, action) VALUES (holder, wanted);
         RETURN true;
     ELSIF sent.latest > stamp - @extschema@._request_interval()
-        OR EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane = @extschema@._lane(asked) AND p.token_id = sent.open)
+        OR EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane = @extschema@._lane(wanted) AND p.token_id = sent.open)
         OR EXISTS (SELECT FROM @extschema@.outbox o WHERE o.token_id = sent.open AND o.state IN ('scheduled', 'claimed'))
     THEN
         -- It is on its way, or was sent recently.
@@ -129,12 +130,12 @@ BEGIN
     UPDATE @extschema@.tokens t
     SET sent_again_at = ARRAY(SELECT g.at FROM unnest(t.sent_again_at) g (at) WHERE g.at > stamp - 3600) || stamp
     WHERE t.id = sent.open;
-    INSERT INTO @extschema@.pending (lane, token_id) VALUES (@extschema@._announce(@extschema@._lane(asked)), sent.open);
+    INSERT INTO @extschema@.pending (lane, token_id) VALUES (@extschema@._announce(@extschema@._lane(wanted)), sent.open);
     RETURN true;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._answer_request(bigint, @extschema@.token_action) IS
-    'Internal. Sends the open link of an account again, or creates a new token if none is open or the open one has less than a third of its lifetime left; returns whether mail is sent. Raises lock_not_available if another transaction holds the account or the token.';
+    'Internal. Within the limits, sends the open link of an account again, or creates a new token if none is open or the open one has less than a third of its lifetime left; returns whether mail is sent. Raises lock_not_available if another transaction holds the account or the token.';
 
 CREATE FUNCTION @extschema@._lock_requests(after bigint, looked integer) RETURNS bigint[]
     LANGUAGE plpgsql

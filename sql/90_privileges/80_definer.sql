@@ -80,6 +80,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._find_token_by_link(text),
     @extschema@._link_secret(text),
     @extschema@._verify(text, text, text),
+    @extschema@._trimmed(text),
     @extschema@._is_code(text, text),
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._request(text, @extschema@.token_action),

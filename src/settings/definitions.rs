@@ -118,8 +118,8 @@ fn define_tokens() {
     );
     define_int(
         c"mailroom.requests_per_hour",
-        c"Sets how often the open links of one account and action are sent on request within an hour.",
-        c"A new link is sent regardless of the count if none is open, or if less than a third of its life is left, but after one that wrong codes have locked the count holds.",
+        c"Sets how many mails with links of one action an account gets within an hour before requests wait.",
+        c"Beyond that, a request is answered if the latest of these mails is 3600 / requests_per_hour seconds old. Mails that nobody requested count too.",
         &REQUESTS_PER_HOUR,
         1..=1_000,
         GucFlags::empty(),

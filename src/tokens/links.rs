@@ -63,10 +63,17 @@ fn _link_secret(link: Option<Text<'_>>) -> Result<Option<Vec<u8>>, ErrorReport> 
         .map(|token| token.secret().to_vec()))
 }
 
+/// Returns text without white space at its ends: all of Unicode's if the text is UTF-8, otherwise that of ASCII.
 #[pg_extern(sql = false)]
-fn _is_code(given: Option<Text<'_>>, code: Option<Text<'_>>) -> bool {
-    given
-        .and_then(signing::code)
-        .zip(code.and_then(signing::code))
-        .is_some_and(|(given, code)| code.is(given))
+fn _trimmed(pasted: Text<'_>) -> Vec<u8> {
+    match std::str::from_utf8(pasted) {
+        Ok(text) => text.trim().into(),
+        Err(_) => pasted.trim_ascii().into(),
+    }
+}
+
+#[pg_extern(sql = false)]
+fn _is_code(given: Option<Text<'_>>, code: Option<Text<'_>>) -> Option<bool> {
+    let (given, code) = (signing::code(given?)?, signing::code(code?)?);
+    Some(code.is(given))
 }

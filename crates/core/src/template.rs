@@ -11,7 +11,9 @@
 
 mod depth;
 mod dialect;
+mod locale;
 mod meter;
+mod plain_name;
 mod refusal;
 mod shipped;
 
@@ -24,6 +26,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
 use dialect::DialectChecker;
+pub use locale::locales;
 use meter::{AllowedNames, Meter};
 /// The variables of a mail, and a converter from any serializable value.
 pub use minijinja::{Value, value::Serde};
@@ -48,8 +51,6 @@ const DEPTH: usize = 32;
 const KEPT_MAX: usize = 16 << 20;
 /// Maximum characters of the template that an error quotes.
 const QUOTE_MAX: usize = 60;
-/// Maximum octets of a locale tag. BCP 47 (RFC 5646, section 4.4.1) needs 35.
-const LOCALE_MAX: usize = 100;
 
 /// A part of a mail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -342,25 +343,6 @@ fn explain_failure(error: &Error, piece: Option<&str>) -> String {
         Some(piece) => format!("{what} in \"{piece}\""),
         None => what,
     }
-}
-
-/// The locales in which to look for a template, best first: the requested one, its shorter forms, then the default and
-/// its shorter forms. Tags are compared in lower case, with hyphens. A tag of more than [`LOCALE_MAX`] octets is ignored:
-/// the shorter forms take memory in proportion to the square of its length.
-pub fn locales(wanted: Option<&str>, default: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
-    let tags = wanted.into_iter().chain([default]);
-    for tag in tags.filter(|tag| tag.len() <= LOCALE_MAX) {
-        let tag = tag.to_lowercase().replace('_', "-");
-        let mut rest = tag.as_str();
-        while !rest.is_empty() {
-            if found.iter().all(|known| known != rest) {
-                found.push(rest.to_owned());
-            }
-            rest = rest.rsplit_once('-').map_or("", |(shorter, _)| shorter);
-        }
-    }
-    found
 }
 
 #[cfg(test)]

@@ -67,22 +67,58 @@ TABLE people;
 UPDATE accounts SET status = 'active' WHERE id = 1;
 SELECT status, activated_at FROM accounts;
 
--- Whoever was never activated goes back to provisioned, whatever the UPDATE says.
+-- Whoever was never activated goes back to provisioned, whatever the UPDATE says, and gets another link. The old one
+-- has ended.
+CREATE FUNCTION pg_temp.links(name text) RETURNS TABLE (action token_action, verdict text) LANGUAGE sql AS $$
+    SELECT v.action, v.verdict::text FROM _token_verdicts v WHERE v.login = name ORDER BY v.token_id
+$$;
 INSERT INTO accounts (email, login) VALUES ('late@example.com', 'late');
 UPDATE accounts SET status = 'suspended' WHERE login = 'late';
 UPDATE accounts SET status = 'active' WHERE login = 'late';
 SELECT * FROM people WHERE login = 'late';
+SELECT * FROM pg_temp.links('late');
 UPDATE accounts SET status = 'suspended' WHERE login = 'late';
 UPDATE accounts SET status = 'provisioned' WHERE login = 'late';
 SELECT * FROM people WHERE login = 'late';
+SELECT * FROM pg_temp.links('late');
+-- With another address at the same time there is one link, too.
+UPDATE accounts SET status = 'suspended' WHERE login = 'late';
+UPDATE accounts SET status = 'active', email = 'later@example.com' WHERE login = 'late';
+SELECT * FROM pg_temp.links('late');
+UPDATE accounts SET email = 'late@example.com' WHERE login = 'late';
+SELECT verdict, count(*) FROM pg_temp.links('late') GROUP BY verdict ORDER BY verdict;
 
--- An active account that is provisioned again: the change is stamped, no mail goes, and its activation token
--- is used up, so only UPDATE activates it again, with a new time.
+-- An active account that is provisioned again: the change is stamped, it is not activated any more, and it gets a link.
 UPDATE accounts SET status = 'provisioned' WHERE id = 1;
 SELECT * FROM people WHERE id = 1;
-SELECT count(*) FROM tokens WHERE account = 1;
+SELECT * FROM pg_temp.links('user123');
+-- Not even by way of a suspension it is active without the link.
+UPDATE accounts SET status = 'suspended' WHERE id = 1;
+UPDATE accounts SET status = 'active' WHERE id = 1;
+SELECT status FROM accounts WHERE id = 1;
 UPDATE accounts SET status = 'active' WHERE id = 1;
 SELECT status, activated_at > 1000 AS stamped_again FROM accounts WHERE id = 1;
+-- A link that was left over when an account was activated by hand does not work again, nor does a recovery.
+INSERT INTO tokens (account, action) VALUES (1, 'password_recovery');
+SELECT * FROM pg_temp.links('user123');
+UPDATE accounts SET status = 'provisioned' WHERE id = 1;
+SELECT * FROM pg_temp.links('user123');
+UPDATE accounts SET status = 'active' WHERE id = 1;
+SELECT * FROM pg_temp.links('user123');
+-- Many at once, and by ON CONFLICT.
+BEGIN;
+INSERT INTO accounts (id, email, login, status)
+SELECT 1000 + i, format('many%s@example.com', i), format('many%s', i), 'active' FROM generate_series(1, 50) i;
+UPDATE accounts SET status = 'provisioned' WHERE login ~ '^many';
+SELECT v.verdict, count(*) FROM _token_verdicts v WHERE v.login ~ '^many' GROUP BY v.verdict;
+INSERT INTO accounts (id, email, login, status) VALUES (1101, 'by-hand@example.com', 'by-hand', 'active');
+INSERT INTO accounts (id, email, login) VALUES (1102, 'by-hand@example.com', 'by-hand'), (1103, 'by-hand2@example.com', 'by-hand2')
+ON CONFLICT (email) DO UPDATE SET status = 'provisioned';
+SELECT v.login, v.verdict, count(*) FROM _token_verdicts v WHERE v.login ~ '^by-hand' GROUP BY 1, 2 ORDER BY 1;
+-- An account that comes provisioned was not activated, whatever it brings.
+INSERT INTO accounts (id, email, login, activated_at) VALUES (1104, 'brought@example.com', 'brought', 1000) RETURNING status, activated_at;
+ROLLBACK;
+DROP FUNCTION pg_temp.links;
 
 -- A status that stays the same is not stamped.
 UPDATE accounts SET status_changed_at = 1000 WHERE id = 1;

@@ -54,11 +54,25 @@ SELECT * FROM mailroom_redeem(link(:t));
 SELECT * FROM mailroom_redeem(link(:t), '');
 SELECT wrong_codes FROM ends WHERE id = :t;
 SELECT * FROM mailroom_redeem(link(:t), wrong(:t));
-SELECT * FROM mailroom_redeem(link(:t), 'abc');
-SELECT * FROM mailroom_redeem(link(:t), code(:t) || '0');
-SELECT * FROM mailroom_redeem(link(:t), ' ' || code(:t));
-SELECT * FROM mailroom_redeem(link(:t), code(:t));
+-- What is not five digits is no guess: it is wrong, and not counted. White space alone is no code.
+SELECT p.code, r.outcome, r.action
+FROM (VALUES ('abc'), ('1234'), ('123456'), ('123 45'), ('+1234'), ('12345;'), ('１２３４５'), ('١٢٣٤٥'), (E' \r\n')) p (code),
+    mailroom_redeem(link(:t), p.code) r;
+SELECT wrong_codes FROM ends WHERE id = :t;
+-- It is counted with white space around, too.
+SELECT * FROM mailroom_redeem(link(:t), ' ' || wrong(:t) || E'\r\n');
+SELECT wrong_codes FROM ends WHERE id = :t;
+-- Link and code are taken as they were pasted.
+SELECT * FROM mailroom_peek(E'\t' || link(:t) || E'\r\n');
+SELECT r.outcome
+FROM (VALUES (E'\r\n'), (E'\u00A0'), (E'\u3000 ')) p (space), mailroom_peek(p.space || link(:t) || p.space) r;
+BEGIN;
+SELECT outcome FROM mailroom_redeem(link(:t), E'\u3000' || code(:t) || E'\u00A0');
+ROLLBACK;
+SELECT * FROM mailroom_redeem(' ' || link(:t) || E'\r\n', E'\r\n ' || code(:t) || E'\t\n');
 SELECT * FROM ends WHERE id = :t;
+-- The wire format stays strict.
+SELECT mailroom_verify(link(:t), 'password_recovery', code(:t)), mailroom_verify(link(:t) || ' ', 'password_recovery', code(:t)), mailroom_verify(link(:t), 'password_recovery', ' ' || code(:t));
 SELECT * FROM mailroom_redeem(link(:t), code(:t));
 SELECT * FROM mailroom_redeem(link(:t), wrong(:t));
 
@@ -150,7 +164,7 @@ INSERT INTO bad VALUES
     ('signed for another code', (SELECT mailroom_sign('password_recovery', secret, wrong(id)) FROM tokens WHERE id = :other), wrong(:other)),
     ('MAC of another token', (SELECT translate(encode(secret || substr(decode(translate(link(:used), '-_', '+/') || '==', 'base64'), 33), 'base64'), E'+/=\n', '-_') FROM tokens WHERE id = :other), code(:other)),
     ('too short', left(link(:other), 85), code(:other)), ('too long', link(:other) || 'A', code(:other)),
-    ('padded', link(:other) || '==', code(:other)), ('with a space', link(:other) || ' ', code(:other)),
+    ('padded', link(:other) || '==', code(:other)), ('with a space', overlay(link(:other) PLACING ' ' FROM 43 FOR 0), code(:other)),
     ('empty', '', NULL), ('null', NULL, NULL), ('not ASCII', repeat('ä', 43), NULL), ('secret alone', (SELECT encode(secret, 'hex') FROM tokens WHERE id = :other), code(:other));
 SELECT b.what, r, p FROM bad b, mailroom_redeem(b.token, b.code) r, mailroom_peek(b.token) p;
 SELECT * FROM ends WHERE id = :other;

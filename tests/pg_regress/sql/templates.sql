@@ -49,6 +49,12 @@ SELECT * FROM mailroom_preview('w', '[]');
 SELECT * FROM mailroom_preview('w', NULL);
 -- Which locale: exact, shorter, default.
 SELECT l, p.subject FROM unnest(ARRAY['pt-BR', 'pt_BR', 'pt-PT', 'PT', 'de', NULL]) l CROSS JOIN LATERAL mailroom_preview('w', '{"name": "Ann", "count": 2}', l) p;
+-- The script of the region comes before the language, and the name of a POSIX locale will do.
+INSERT INTO templates (kind, locale, subject, body_text) VALUES ('s', 'zh', '{{ locale }}', 'T'), ('s', 'zh-hant', '{{ locale }}', 'T'), ('s', 'sr-latn', '{{ locale }}', 'T'), ('s', 'pt-br', '{{ locale }}', 'T'), ('s', 'en', '{{ locale }}', 'T');
+SELECT l, p.subject
+FROM unnest(ARRAY['zh-HK', 'zh_TW.UTF-8', 'zh-Hant-HK', 'zh-CN', 'zh', 'sr-ME', 'sr_RS@latin', 'sr-RS', 'pt_BR.UTF-8', 'de_DE@euro']) l
+CROSS JOIN LATERAL mailroom_preview('s', locale => l) p;
+DELETE FROM templates WHERE kind = 's';
 -- A tag that is too long is not taken apart.
 SELECT subject FROM mailroom_preview('w', '{"name": "Ann", "count": 2}', repeat('pt-', 200000));
 SET mailroom.locale = 'pt-BR';
@@ -65,6 +71,11 @@ SELECT subject FROM mailroom_preview('activation', locale => 'de');
 SELECT kind, locale, builtin FROM mailroom_templates ORDER BY kind, locale;
 DELETE FROM templates WHERE kind = 'activation';
 SELECT subject FROM mailroom_preview('activation');
+
+-- The library's own repeat no message of a stranger.
+SELECT l, left(p.body_text, strpos(p.body_text, E'\n') - 1) AS greeting
+FROM unnest(ARRAY['ada', 'ada lovelace', 'winner! Claim 500 EUR at https://evil.example/claim now.', 'evil.example']) l
+CROSS JOIN LATERAL mailroom_preview('activation', jsonb_build_object('login', l)) p;
 
 -- What a stranger may have written is a value and stays one.
 INSERT INTO templates (kind, locale, subject, body_text, body_html) VALUES ('x', 'en', '{{ v }}', '{{ v }}', '<p title="{{ v }}">{{ v }}</p>');

@@ -223,8 +223,9 @@ impl DialectChecker<'_> {
             }
             Expr::Test(test) => {
                 check_name("test", test.name, &self.names.tests, test.span())?;
-                // A test without an argument examines the type of a value, except for the two that examine letters.
-                let looks = !test.args.is_empty() || matches!(test.name, "lower" | "upper");
+                // A test without an argument examines the type of a value, except for those that examine letters.
+                let looks =
+                    !test.args.is_empty() || matches!(test.name, "lower" | "plain_name" | "upper");
                 Expr::Test(Spanned::new(
                     Test {
                         name: test.name,

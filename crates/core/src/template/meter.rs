@@ -14,6 +14,8 @@ use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs, from_args}
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State};
 use minijinja::{filters, functions, tests};
 
+use super::plain_name::is_plain_name;
+
 /// The budget of one part of a mail: an octet of a string costs 1, a value [`NODE`].
 const WORK: u64 = 32 * 1024 * 1024;
 /// Approximate size of a value in memory besides the octets of a string.
@@ -248,6 +250,8 @@ pub fn register(environment: &mut Environment<'static>, meter: &Meter) -> Allowe
         "sameas": is_sameas, "sequence": is_sequence, "startingwith": is_startingwith, "string": is_string,
         "true": is_true, "undefined": is_undefined, "upper": is_upper,
     );
+    names.tests.push("plain_name");
+    environment.add_test("plain_name", is_plain_name);
 
     // The filters that the dialect inserts. They are not in the list of names, so no template can use them.
     let ours = meter.clone();

@@ -316,25 +316,6 @@ fn a_compiled_part_is_found_by_its_source_and_its_kind() {
     assert_eq!(engine.compiled.len(), 1 + KEPT_MAX / SOURCE_MAX);
 }
 
-#[test]
-fn locales_go_from_the_wanted_to_the_default() {
-    for (wanted, default, expected) in [
-        (None, "en", vec!["en"]),
-        (Some("en"), "en", vec!["en"]),
-        (Some("de"), "en", vec!["de", "en"]),
-        (Some("pt_BR"), "en-GB", vec!["pt-br", "pt", "en-gb", "en"]),
-        (
-            Some("zh-Hant-TW"),
-            "zh",
-            vec!["zh-hant-tw", "zh-hant", "zh"],
-        ),
-        (Some(""), "", vec![]),
-        (Some("--"), "en", vec!["--", "-", "en"]),
-    ] {
-        assert_eq!(locales(wanted, default), expected);
-    }
-}
-
 proptest! {
     #[test]
     fn no_value_changes_the_html_around_it(login in "[^\x00]{0,40}") {

@@ -88,14 +88,3 @@ fn a_tree_that_is_too_deep_is_refused() {
     );
     assert_eq!(text(&elifs, some("a")).unwrap(), "x");
 }
-
-/// Each shorter form is a string of its own: those of a tag of 400,000 octets would have 40 GB.
-#[test]
-fn a_locale_that_is_too_long_is_ignored() {
-    let longest = "a-".repeat(49) + "bb";
-    assert_eq!(locales(Some(&longest), "en").len(), 51);
-    assert_eq!(locales(Some(&(longest + "b")), "en"), ["en"]);
-    let long = "a-".repeat(10_000);
-    assert_eq!(locales(Some(&long), "en"), ["en"]);
-    assert_eq!(locales(None, &long), [""; 0]);
-}

@@ -38,7 +38,7 @@ fn the_shipped_templates_hold_what_a_reader_needs() {
             (Part::Html, builtin.body_html),
         ];
         let mut variables =
-            serde_json::json!({ "login": "<alice>", "token": "T0KEN", "code": "01234" });
+            serde_json::json!({ "login": "o'alice", "token": "T0KEN", "code": "01234" });
         for (part, source) in parts {
             assert_eq!(engine.check(part, source), Ok(()), "{}", builtin.kind);
             if part == Part::Subject {
@@ -57,10 +57,13 @@ fn the_shipped_templates_hold_what_a_reader_needs() {
                 .unwrap();
             let (name, link) = match part {
                 Part::Html => (
-                    "&lt;alice&gt;",
+                    "Hello o&#39;alice,",
                     "href=\"https://example.com/recover?token=T0KEN&amp;a=b\"",
                 ),
-                _ => ("<alice>", "\nhttps://example.com/recover?token=T0KEN&a=b\n"),
+                _ => (
+                    "Hello o'alice,",
+                    "\nhttps://example.com/recover?token=T0KEN&a=b\n",
+                ),
             };
             for needed in [name, link, "until 2030-01-01 12:15 UTC", "ignore this mail"] {
                 assert!(with_link.contains(needed), "{needed} in {with_link}");
@@ -76,6 +79,36 @@ fn the_shipped_templates_hold_what_a_reader_needs() {
                 .as_object_mut()
                 .unwrap()
                 .retain(|name, _| name != "link" && name != "expires_at");
+        }
+    }
+}
+
+/// Anyone may sign up with the address of another person, and so choose what that person reads.
+#[test]
+fn the_shipped_templates_do_not_repeat_a_message_of_a_stranger() {
+    let mut engine = Engine::new();
+    let login = "winner! claim 500 eur at https://evil.example/claim now.";
+    for builtin in BUILTIN {
+        for (part, source) in [
+            (Part::Subject, builtin.subject),
+            (Part::Text, builtin.body_text),
+            (Part::Html, builtin.body_html),
+        ] {
+            for variables in [
+                serde_json::json!({ "login": login, "token": "T0KEN", "code": "01234" }),
+                serde_json::json!({ "token": "T0KEN", "code": "01234" }),
+            ] {
+                let rendered = engine
+                    .render(part, source, &Value::from(Serde(&variables)))
+                    .unwrap();
+                for piece in ["winner", "evil", "500"] {
+                    assert!(!rendered.contains(piece), "{piece} in {rendered}");
+                }
+                assert!(
+                    part == Part::Subject || rendered.contains("Hello,"),
+                    "{rendered}"
+                );
+            }
         }
     }
 }
