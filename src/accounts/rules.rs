@@ -247,7 +247,10 @@ mod tests {
             detail("login", Some(value), "is odd"),
             "The login \"admin<U+200B><U+000A>\" is odd."
         );
-        assert_eq!(detail("email", None, NOT_READ), format!("The email {NOT_READ}."));
+        assert_eq!(
+            detail("email", None, NOT_READ),
+            format!("The email {NOT_READ}.")
+        );
     }
 
     #[test]
@@ -260,7 +263,10 @@ mod tests {
             ("a@example.com.", "a"),
             ("ü@example.com", "a"),
         ] {
-            assert!(!_account_is_plain(email.as_bytes(), login.as_bytes()), "{email} {login}");
+            assert!(
+                !_account_is_plain(email.as_bytes(), login.as_bytes()),
+                "{email} {login}"
+            );
         }
     }
 }
