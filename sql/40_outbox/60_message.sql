@@ -99,15 +99,13 @@ RETURN CASE
     WHEN mail.subject = '' THEN 'subject is empty'
     WHEN octet_length(mail.subject) > 998
         THEN format('subject has %s octets, at most 998 are allowed', octet_length(mail.subject))
-    WHEN mail.subject ~ E'[\\u0001-\\u001F\\u007F]'
-        OR (getdatabaseencoding() = 'UTF8' AND mail.subject ~ E'[\\u0080-\\u009F\\u2028\\u2029]')
-        THEN 'subject contains a control character'
+    WHEN @extschema@._line_problem(mail.subject) IS NOT NULL THEN 'subject ' || @extschema@._line_problem(mail.subject)
     WHEN mail.body_text = '' THEN 'body_text is empty'
     WHEN mail.body_html = '' THEN 'body_html is empty'
     WHEN mail.kind = '' THEN 'kind is empty'
     WHEN char_length(mail.kind) > 255
         THEN format('kind has %s characters, at most 255 are allowed', char_length(mail.kind))
-    WHEN mail.kind ~ E'[\\u0001-\\u001F\\u007F]' THEN 'kind contains a control character'
+    WHEN @extschema@._line_problem(mail.kind) IS NOT NULL THEN 'kind ' || @extschema@._line_problem(mail.kind)
     WHEN mail.kind IN ('activation', 'password_recovery')
         THEN format('kind "%s" is reserved for mail with a token', mail.kind)
     WHEN jsonb_typeof(mail.data) <> 'object' THEN format('data is a JSON %s, not an object', jsonb_typeof(mail.data))

@@ -12,7 +12,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_redeem(text, text),
     @extschema@.mailroom_revoke(bigint),
     @extschema@.mailroom_request_activation(text),
-    @extschema@.mailroom_request_recovery(text)
+    @extschema@.mailroom_request_recovery(text),
+    @extschema@.mailroom_address_key(text)
 TO mailroom_app;
 
 -- It schedules, cancels and reschedules its own mail through _new_mail and _own_changes, column by column, so that direct
@@ -42,6 +43,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._scheduled(uuid[]),
     @extschema@._is_callers_role(name, name),
     @extschema@._addresses_problem(text[]),
+    @extschema@._line_problem(text),
     @extschema@._recipients_problem(@extschema@._mail),
     @extschema@._bad_address(@extschema@._mail),
     @extschema@._message_problem(@extschema@._mail),
