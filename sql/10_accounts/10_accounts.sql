@@ -52,25 +52,33 @@ CREATE FUNCTION @extschema@._account_problem(email text, login text) RETURNS tex
 COMMENT ON FUNCTION @extschema@._account_problem(text, text) IS
     'Internal. The first rule that an email or a login in lower case violates, as an array of column, constraint name and hint; NULL if both are valid, or one is NULL.';
 
+CREATE FUNCTION @extschema@._shown(value text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE WHEN length(s.line) > 64 THEN left(s.line, 64) || '...' ELSE s.line END
+    FROM (SELECT regexp_replace(value, E'[\\u0001-\\u001F\\u007F]', '?', 'g')) s (line)
+$$;
+COMMENT ON FUNCTION @extschema@._shown(text) IS 'Internal. A value as an error quotes it: on one line, and shortened.';
+
 CREATE FUNCTION @extschema@._normalised(account @extschema@.accounts) RETURNS @extschema@.accounts
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     problem text[];
-    shown text;
 BEGIN
     account.email := @extschema@._fold(account.email);
     account.login := @extschema@._fold(account.login);
     problem := @extschema@._account_problem(account.email, account.login);
     IF problem IS NOT NULL THEN
         -- A CHECK constraint with this name would do the same, but every statement would compile it again.
-        shown := regexp_replace(
-            CASE problem[1] WHEN 'email' THEN account.email ELSE account.login END, E'[\\u0001-\\u001F\\u007F]', '?', 'g'
-        );
         RAISE check_violation USING
             MESSAGE = format('new row for relation "accounts" violates check constraint "%s"', problem[2]),
-            DETAIL = format('The %s is "%s".', problem[1], CASE WHEN length(shown) > 64 THEN left(shown, 64) || '...' ELSE shown END),
+            DETAIL = format(
+                'The %s is "%s".', problem[1],
+                @extschema@._shown(CASE problem[1] WHEN 'email' THEN account.email ELSE account.login END)
+            ),
             HINT = problem[3],
             SCHEMA = (parse_ident('@extschema@'))[1],
             TABLE = 'accounts',
@@ -175,28 +183,21 @@ DECLARE
         ],
         NULL
     );
-    refused text;
 BEGIN
     -- This decides about almost every row. A WHEN of the trigger costs more, because each statement reads it again.
-    IF written = '{}' OR has_table_privilege(TG_RELID, 'INSERT') THEN
-        RETURN NEW;
-    END IF;
-    refused := (
-        SELECT string_agg(w.name, ', ')
-        FROM unnest(written) w (name)
-        WHERE NOT has_column_privilege(TG_RELID, w.name, 'INSERT')
-    );
-    IF refused IS NOT NULL THEN
+    -- mailroom_app may name each column, because models of accounts do; only a role that may INSERT into the table, not
+    -- into some columns, decides about their values.
+    IF written <> '{}' AND NOT has_table_privilege(TG_RELID, 'INSERT') THEN
         RAISE insufficient_privilege USING
             MESSAGE = 'permission denied for columns of table accounts',
-            DETAIL = format('"%s" may not write %s.', current_user, refused),
-            HINT = 'Insert email and login only, or as a member of mailroom_admin. A default of the table that was replaced needs a grant too.';
+            DETAIL = format('"%s" may not write %s.', current_user, array_to_string(written, ', ')),
+            HINT = 'Leave these columns out, or write them as a role with INSERT on the whole table, as mailroom_admin has. Where a default of the table was replaced, applications need that too.';
     END IF;
     RETURN NEW;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._accounts_columns() IS
-    'Internal. Refuses a new account with an id beyond its sequence, a status or times of its own from a role that may not INSERT these columns.';
+    'Internal. Refuses a new account with an id beyond its sequence, a status or times of its own from a role that has no INSERT on the table.';
 
 -- Column grants do not suffice: see 85_columns.sql. created_at decides nothing. Triggers fire in the order of their
 -- names, and this name comes before letters and digits: what triggers of the owner write is not the role's.
