@@ -9,10 +9,11 @@ SELECT mailroom_pause();
 CREATE ROLE mail_shop IN ROLE mailroom_app;
 SET ROLE mail_shop;
 
--- SQLAlchemy: one row; a default of the model; several rows.
+-- SQLAlchemy: one row with defaults of the model; several rows.
 PREPARE sqlalchemy AS
-INSERT INTO accounts (email, status, login, created_at) VALUES ($1::VARCHAR, $2::account_status, $3::VARCHAR, $4::BIGINT) RETURNING accounts.id;
-EXECUTE sqlalchemy('sqlalchemy@example.com', 'provisioned', 'sqlalchemy', 1700000000);
+INSERT INTO accounts (email, status, login, created_at, status_changed_at, activated_at, suspended_at, unsuspended_at)
+VALUES ($1::VARCHAR, $2, $3::VARCHAR, $4::BIGINT, $5::BIGINT, $6::BIGINT, $7::BIGINT, $8::BIGINT) RETURNING accounts.id;
+EXECUTE sqlalchemy('sqlalchemy@example.com', 'provisioned', 'sqlalchemy', 1700000000, NULL, NULL, NULL, NULL);
 PREPARE sqlalchemy_many AS
 INSERT INTO accounts (email, login) SELECT p0::VARCHAR, p1::VARCHAR FROM (VALUES ($1, $2, 0), ($3, $4, 1)) AS imp_sen(p0, p1, sen_counter)
 ORDER BY sen_counter RETURNING accounts.id, accounts.id AS id__1;
