@@ -24,6 +24,7 @@ files! {
     "05_library" = "../sql/05_library.sql",
     "10_accounts_10_accounts" = "../sql/10_accounts/10_accounts.sql",
     "10_accounts_20_attached" = "../sql/10_accounts/20_attached.sql",
+    "10_accounts_25_attachment" = "../sql/10_accounts/25_attachment.sql",
     "10_accounts_30_attach" = "../sql/10_accounts/30_attach.sql",
     "20_tokens_10_tokens" = "../sql/20_tokens/10_tokens.sql",
     "20_tokens_20_lifecycle" = "../sql/20_tokens/20_lifecycle.sql",

@@ -88,8 +88,9 @@ BEGIN
             HINT = 'Each address and each login belongs to one account. Rows can swap theirs only if the table has a deferrable unique key of its own.';
     END IF;
     UPDATE @extschema@.accounts a
-    SET email = CASE WHEN a.email = taken_email THEN 'displaced-' || a.id || '@mailroom.invalid' ELSE a.email END,
-        login = CASE WHEN a.login = taken_login THEN 'displaced ' || gen_random_uuid() ELSE a.login END
+    -- A random part, so that no account can have the placeholder.
+    SET email = CASE WHEN a.email = taken_email THEN 'displaced-' || gen_random_uuid() || '@mailroom.invalid' ELSE a.email END,
+        login = CASE WHEN a.login = taken_login THEN @extschema@._placeholder_login() ELSE a.login END
     WHERE a.id = ANY (holders);
     UPDATE @extschema@.attached t
     SET is_displaced = true
@@ -161,23 +162,25 @@ CREATE FUNCTION @extschema@._attached_update() RETURNS trigger
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
-    names record;
     former text;
     present text;
+    former_login text;
     present_login text;
+    is_switched boolean;
     holder record;
     made bigint;
 BEGIN
-    SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
     EXECUTE format(
-        'SELECT nullif(($1).%1$I::text, ''''), nullif(($2).%1$I::text, ''''), coalesce(nullif(($2).%2$I::text, ''''), ($2).%1$I::text)',
-        names.email, names.login
+        'SELECT o.address, n.address, o.login, n.login, o.is_active IS DISTINCT FROM n.is_active'
+            || ' FROM (SELECT %1$s FROM (SELECT ($1).*) r) o, (SELECT %1$s FROM (SELECT ($2).*) r) n',
+        @extschema@._attachment(TG_RELID)
     )
-    INTO former, present, present_login
+    INTO former, present, former_login, present_login, is_switched
     USING OLD, NEW;
-    IF TG_NAME = 'mailroom_login' AND former IS DISTINCT FROM present THEN
-        -- The trigger mailroom_email, which fires first, has updated both.
+    -- The first of mailroom_active, mailroom_email and mailroom_login that fires has updated all.
+    IF former IS DISTINCT FROM present AND (TG_NAME = 'mailroom_login' OR TG_NAME = 'mailroom_email' AND is_switched) THEN
         RETURN NULL;
     END IF;
     -- Nothing tells two rows with the same address apart. Of two rows that swap, the displaced one had this address.
@@ -203,7 +206,9 @@ BEGIN
     END IF;
     IF former IS NULL AND present IS NOT NULL THEN
         PERFORM @extschema@._displace(TG_RELID, NULL::bigint, @extschema@.mailroom_address_key(present), @extschema@._fold(present_login));
-        INSERT INTO @extschema@.accounts (email, login) VALUES (present, present_login) RETURNING id INTO made;
+        INSERT INTO @extschema@.accounts (email, login)
+        VALUES (present, coalesce(present_login, @extschema@._placeholder_login()))
+        RETURNING id INTO made;
         INSERT INTO @extschema@.attached (account_id, relation, email) VALUES (made, TG_RELID::regclass, @extschema@.mailroom_address_key(present));
     ELSIF former IS NOT NULL AND holder.account_id IS NULL THEN
         PERFORM @extschema@._warn_unfollowed(
@@ -221,7 +226,11 @@ BEGIN
         );
         UPDATE @extschema@.accounts a
         SET email = CASE WHEN holder.is_displaced OR former IS DISTINCT FROM present THEN present ELSE a.email END,
-            login = present_login
+            login = CASE
+                WHEN local.present_login IS NOT NULL THEN local.present_login
+                WHEN local.former_login IS NOT NULL THEN @extschema@._placeholder_login()
+                ELSE a.login
+            END
         WHERE a.id = holder.account_id;
         UPDATE @extschema@.attached t
         SET email = @extschema@.mailroom_address_key(present),
@@ -232,109 +241,19 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._attached_update() IS
-    'Internal. Copies address and login of an attached table''s row to its account; creates or deletes the account when an address appears or disappears.';
-
--- The columns are those that the conditions of the triggers use. The names of the triggers are part of the attachment:
--- a table that has one of them under another name is not attached.
-CREATE VIEW @extschema@.mailroom_attached AS
-SELECT
-    e.tgrelid::regclass AS relation,
-    (
-        SELECT a.attname
-        FROM pg_depend d
-        JOIN pg_attribute a ON a.attrelid = e.tgrelid AND a.attnum = d.refobjsubid
-        WHERE d.classid = 'pg_trigger'::regclass
-          AND d.objid = e.oid
-          AND d.refclassid = 'pg_class'::regclass
-          AND d.refobjid = e.tgrelid
-          AND d.refobjsubid > 0
-    ) AS email,
-    (
-        SELECT a.attname
-        FROM pg_depend d
-        JOIN pg_attribute a ON a.attrelid = e.tgrelid AND a.attnum = d.refobjsubid
-        WHERE d.classid = 'pg_trigger'::regclass
-          AND d.objid = l.oid
-          AND d.refclassid = 'pg_class'::regclass
-          AND d.refobjid = e.tgrelid
-          AND d.refobjsubid > 0
-    ) AS login
-FROM pg_trigger e
-JOIN pg_trigger l ON l.tgrelid = e.tgrelid AND l.tgname = 'mailroom_login' AND l.tgfoid = e.tgfoid
-WHERE e.tgname = 'mailroom_email'
-  AND e.tgfoid = '@extschema@._attached_update()'::regprocedure;
-COMMENT ON VIEW @extschema@.mailroom_attached IS 'The attached tables, with their columns for address and login.';
-
-CREATE FUNCTION @extschema@._is_text(type_id oid) RETURNS boolean
-    LANGUAGE plpgsql STABLE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    base oid := type_id;
-    next oid;
-BEGIN
-    LOOP
-        SELECT t.typbasetype INTO next FROM pg_type t WHERE t.oid = base AND t.typtype = 'd';
-        EXIT WHEN NOT FOUND;
-        base := next;
-    END LOOP;
-    -- A type that is binary-coercible to text needs no function for the cast; only a superuser can declare that of a
-    -- type.
-    RETURN base = 'text'::regtype OR EXISTS (
-        SELECT
-        FROM pg_cast c
-        WHERE c.castsource = base
-          AND c.casttarget = 'text'::regtype
-          AND c.castmethod = 'b'
-    );
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._is_text(oid) IS
-    'Internal. Whether a type is text, varchar, citext or a domain over one of these.';
-
-CREATE FUNCTION @extschema@._attachment(relation oid, OUT email name, OUT login name)
-    LANGUAGE plpgsql STABLE
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    SELECT m.email, m.login INTO email, login FROM @extschema@.mailroom_attached m WHERE m.relation = _attachment.relation;
-    IF email IS NULL OR login IS NULL OR EXISTS (
-        SELECT
-        FROM pg_attribute a
-        WHERE a.attrelid = _attachment.relation
-          AND a.attname IN (email, login)
-          AND NOT @extschema@._is_text(a.atttypid)
-    ) THEN
-        RAISE object_not_in_prerequisite_state USING
-            MESSAGE = format('table %s is not attached', relation::regclass),
-            DETAIL = 'The table has some of the triggers of mailroom_attach, but not all as they were created.',
-            HINT = 'As its owner, drop the remaining triggers by mailroom_detach, or call mailroom_attach.';
-    END IF;
-    IF EXISTS (
-        SELECT FROM pg_inherits i WHERE i.inhrelid = _attachment.relation OR i.inhparent = _attachment.relation
-    ) THEN
-        RAISE object_not_in_prerequisite_state USING
-            MESSAGE = format('attached table %s cannot be written to', relation::regclass),
-            DETAIL = 'It became a partition, or it inherits or is inherited from; rows that are written through the other table would get no accounts.',
-            HINT = 'End that, or detach the table by mailroom_detach.';
-    END IF;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._attachment(oid) IS
-    'Internal. The columns of an attached table; raises an error if it is not attached, or is part of an inheritance hierarchy.';
+    'Internal. Copies address and login of an attached table''s row to its account; creates or deletes the account when an address, or the row''s being active, appears or disappears.';
 
 CREATE FUNCTION @extschema@._attached_insert() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    names record;
+    new_rows CONSTANT text := format('(SELECT %s FROM new_rows r) n', @extschema@._attachment(TG_RELID));
     restored boolean;
     twice text;
 BEGIN
-    SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
     IF @extschema@._is_restoring() THEN
-        EXECUTE format('SELECT EXISTS (SELECT FROM new_rows n WHERE nullif(n.%I::text, '''') IS NOT NULL)', names.email) INTO restored;
+        EXECUTE 'SELECT EXISTS (SELECT FROM ' || new_rows || ' WHERE n.address IS NOT NULL)' INTO restored;
         IF restored THEN
             PERFORM @extschema@._warn_unfollowed(
                 TG_RELID, 'They were inserted as a dump is restored, which has the accounts itself.'::text,
@@ -343,16 +262,13 @@ BEGIN
         END IF;
         RETURN NULL;
     END IF;
-    EXECUTE 'WITH made AS (INSERT INTO @extschema@.accounts (email, login) SELECT '
-        || format(
-            'n.%1$I::text, coalesce(nullif(n.%2$I::text, ''''), n.%1$I::text) FROM new_rows n WHERE nullif(n.%1$I::text, '''') IS NOT NULL',
-            names.email, names.login
-        )
+    EXECUTE 'WITH made AS (INSERT INTO @extschema@.accounts (email, login)'
+        || ' SELECT n.address, coalesce(n.login, @extschema@._placeholder_login()) FROM ' || new_rows || ' WHERE n.address IS NOT NULL'
         || ' RETURNING id, email) INSERT INTO @extschema@.attached (account_id, relation, email) SELECT m.id, $1, m.email FROM made m'
     USING TG_RELID::regclass;
     -- A new statement: a row that another transaction deleted while an account was waited for is gone from its snapshot.
     EXECUTE 'SELECT t.email FROM @extschema@.attached t WHERE t.relation = $1 AND NOT t.is_displaced AND t.email IN '
-        || '(SELECT @extschema@.mailroom_address_key(' || format('n.%I::text COLLATE "default") FROM new_rows n)', names.email)
+        || '(SELECT @extschema@.mailroom_address_key(n.address) FROM ' || new_rows || ')'
         || ' GROUP BY t.email HAVING count(*) > 1 LIMIT 1'
     INTO twice
     USING TG_RELID::regclass;
@@ -361,21 +277,19 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._attached_insert() IS
-    'Internal. Creates accounts for new rows of an attached table that have an address.';
+    'Internal. Creates accounts for new rows of an attached table that are active and have an address.';
 
 CREATE FUNCTION @extschema@._attached_delete() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    names record;
 BEGIN
-    SELECT c.* INTO names FROM @extschema@._attachment(TG_RELID) c;
     -- Of two rows with the same address, the displaced one goes first, as in _attached_update: one account for each row
     -- that is deleted.
     EXECUTE 'DELETE FROM @extschema@.accounts a USING (SELECT t.account_id, g.deleted,'
         || ' row_number() OVER (PARTITION BY t.email ORDER BY t.is_displaced DESC) AS place FROM ('
-        || 'SELECT @extschema@.mailroom_address_key(' || format('o.%I::text COLLATE "default") AS email, count(*) AS deleted FROM old_rows o GROUP BY 1', names.email)
+        || 'SELECT @extschema@.mailroom_address_key(o.address) AS email, count(*) AS deleted'
+        || ' FROM (SELECT ' || @extschema@._attachment(TG_RELID) || ' FROM old_rows r) o GROUP BY 1'
         || ') g JOIN @extschema@.attached t ON t.relation = $1 AND t.email = g.email'
         || ') h WHERE a.id = h.account_id AND h.place <= h.deleted'
     USING TG_RELID::regclass;

@@ -21,14 +21,14 @@ COMMENT ON FUNCTION @extschema@._refuse_attachment(regclass, text, text, text) I
     'Internal. Raises the error for a table that mailroom_attach does not accept.';
 
 -- Long because each check has its own error.
-CREATE FUNCTION @extschema@._check_attachable(relation regclass, columns name[]) RETURNS void
+CREATE FUNCTION @extschema@._check_attachable(relation regclass, columns name[], active name) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     facts record;
     objection text;
-    wanted name;
+    wanted record;
 BEGIN
     SELECT c.relkind, c.relpersistence, c.relispartition, pg_has_role(c.relowner, 'USAGE') AS is_owner
     INTO facts
@@ -62,33 +62,48 @@ BEGIN
             relation, '42501'::text, 'Another role owns it.'::text, 'Call it as the owner of the table and a member of mailroom_admin.'::text
         );
     END IF;
-    FOREACH wanted IN ARRAY columns LOOP
-        SELECT NOT @extschema@._is_text(a.atttypid) AS is_other, a.attgenerated = 'v' AS is_virtual
+    FOR wanted IN
+        SELECT c.name, false AS is_flag FROM unnest(columns) c (name)
+        UNION ALL
+        SELECT active, true WHERE active IS NOT NULL
+    LOOP
+        SELECT
+            CASE
+                WHEN wanted.is_flag THEN a.atttypid <> 'boolean'::regtype
+                ELSE NOT @extschema@._is_text(a.atttypid)
+            END AS is_other,
+            a.attgenerated = 'v' AS is_virtual
         INTO facts
         FROM pg_attribute a
         WHERE a.attrelid = relation
-          AND a.attname = wanted
+          AND a.attname = wanted.name
           AND a.attnum > 0
           AND NOT a.attisdropped;
         IF NOT FOUND THEN
             PERFORM @extschema@._refuse_attachment(
-                relation, '42703'::text, format('It has no column "%s".', wanted), 'Name its columns with the arguments email and login.'::text
+                relation, '42703'::text, format('It has no column "%s".', wanted.name),
+                'Name its columns with the arguments email, login and active.'::text
+            );
+        ELSIF facts.is_other AND wanted.is_flag THEN
+            PERFORM @extschema@._refuse_attachment(
+                relation, '42804'::text, format('Column "%s" is not boolean.', wanted.name),
+                'Use a column of type boolean, which may be generated and stored: GENERATED ALWAYS AS (deleted_at IS NULL) STORED.'::text
             );
         ELSIF facts.is_other THEN
             PERFORM @extschema@._refuse_attachment(
-                relation, '42804'::text, format('Column "%s" is not text.', wanted),
+                relation, '42804'::text, format('Column "%s" is not text.', wanted.name),
                 'Use a column of type text, varchar or citext, or of a domain over one of these.'::text
             );
         ELSIF facts.is_virtual THEN
             PERFORM @extschema@._refuse_attachment(
-                relation, '0A000'::text, format('Column "%s" is computed when it is read, and no trigger sees it.', wanted),
+                relation, '0A000'::text, format('Column "%s" is computed when it is read, and no trigger sees it.', wanted.name),
                 'Use a column that is stored.'::text
             );
         END IF;
     END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._check_attachable(regclass, name[]) IS
+COMMENT ON FUNCTION @extschema@._check_attachable(regclass, name[], name) IS
     'Internal. Raises an error unless the caller owns this table and may attach it with these columns.';
 
 CREATE FUNCTION @extschema@._is_locked_here(relation regclass) RETURNS boolean
@@ -109,19 +124,109 @@ $$;
 COMMENT ON FUNCTION @extschema@._is_locked_here(regclass) IS
     'Internal. Whether this transaction holds a SHARE ROW EXCLUSIVE lock on this table.';
 
+CREATE FUNCTION @extschema@._shown(value text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE WHEN length(s.line) > 64 THEN left(s.line, 64) || '...' ELSE s.line END
+    FROM (SELECT @extschema@._visible($1)) s (line)
+$$;
+COMMENT ON FUNCTION @extschema@._shown(text) IS 'Internal. A value as an error quotes it: on one line, and shortened.';
+
+-- Long because it is one statement for the rows of a table, and builds the name of a row.
+CREATE FUNCTION @extschema@._refuse_rows(relation regclass, row_values text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    -- By concat_ws, which calls output functions, as only superusers define them: a cast may call code of other roles.
+    row_name CONSTANT text := (
+        SELECT format(
+            '%L || concat_ws('', '', %s) || '')''',
+            '(' || string_agg(a.attname::text, ', ' ORDER BY k.place) || ')=(',
+            string_agg(format('r.%I', a.attname), ', ' ORDER BY k.place)
+        )
+        FROM pg_index i
+        CROSS JOIN LATERAL unnest(i.indkey::smallint[]) WITH ORDINALITY k (attnum, place)
+        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+        WHERE i.indrelid = _refuse_rows.relation
+          AND i.indisprimary
+          AND k.place <= i.indnkeyatts
+        HAVING count(*) > 0
+    );
+    refused record;
+BEGIN
+    EXECUTE 'WITH given AS (SELECT r.ctid AS place, ' || coalesce(row_name, 'NULL::text'::text) || ' AS name, ' || row_values
+        || format(' FROM %s r), ', relation)
+        || $sql$
+        folded AS (
+            SELECT g.place, g.name, coalesce(@extschema@.mailroom_address_key(g.address), g.address) AS email, @extschema@._fold(g.login) AS login
+            FROM given g
+            WHERE g.address IS NOT NULL
+        ),
+        -- A row whose address has an account does not change its login.
+        counted AS (
+            SELECT f.place, f.name, f.email, f.login,
+                a.id IS NULL AS is_new,
+                EXISTS (SELECT FROM @extschema@.attached t WHERE t.account_id = a.id) AS is_attached,
+                count(*) OVER (PARTITION BY f.email) AS with_email,
+                count(*) FILTER (WHERE a.id IS NULL) OVER (PARTITION BY f.login) AS with_login
+            FROM folded f
+            LEFT JOIN @extschema@.accounts a ON a.email = f.email
+        ),
+        judged AS (
+            SELECT c.place, p.detail IS NOT NULL AS is_bad, coalesce(@extschema@._shown(c.name) || ': ', '') || CASE
+                WHEN p.detail IS NOT NULL THEN rtrim(p.detail, '.')
+                WHEN c.is_attached THEN format('the account of "%s" belongs to another table', c.email)
+                WHEN c.with_email > 1 THEN format('%s rows have the email "%s"', c.with_email, c.email)
+                WHEN c.is_new AND c.with_login > 1 AND c.login IS NOT NULL
+                    THEN format('%s rows have the login "%s"', c.with_login, c.login)
+                WHEN c.is_new AND EXISTS (SELECT FROM @extschema@.accounts a WHERE a.login = c.login)
+                    THEN format('the login "%s" belongs to another account', c.login)
+            END AS objection
+            FROM counted c
+            -- No problem of an address that an account has, and no login is no problem.
+            LEFT JOIN LATERAL @extschema@._account_problem(c.email, coalesce(c.login, '-')) p ON c.is_new
+        ),
+        numbered AS (
+            SELECT j.is_bad, j.objection, row_number() OVER (ORDER BY j.place) AS number
+            FROM judged j
+            WHERE j.objection IS NOT NULL
+        )
+        SELECT count(*) AS rows, bool_or(n.is_bad) AS is_bad,
+            string_agg(n.objection, chr(10) ORDER BY n.number) FILTER (WHERE n.number <= 10) AS listed
+        FROM numbered n
+        $sql$
+    INTO refused;
+    IF refused.rows > 0 THEN
+        PERFORM @extschema@._refuse_attachment(
+            relation,
+            CASE WHEN refused.is_bad THEN '23514'::text ELSE '23505'::text END,
+            format(E'Rows that cannot have an account: %s\n%s', refused.rows, refused.listed)
+                || CASE WHEN refused.rows > 10 THEN format(E'\nand %s more', refused.rows - 10) ELSE '' END,
+            'Correct these rows, or give them no account by a column that is named by the argument active.'::text
+        );
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._refuse_rows(regclass, text) IS
+    'Internal. Raises an error that names the rows of a table that cannot have an account: those that break a rule, or have an address or login of another row, account or table.';
+
 -- Long because it creates the triggers and the accounts of the rows that are there under one lock.
 CREATE FUNCTION @extschema@.mailroom_attach(
     relation regclass,
     email name,
     login name DEFAULT NULL,
-    existing @extschema@.account_status DEFAULT 'active'
+    existing @extschema@.account_status DEFAULT 'active',
+    active name DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     login_column CONSTANT name := coalesce(login, email);
-    address text;
+    row_values text;
+    table_rows text;
     accounts bigint;
 BEGIN
     -- Rows that were committed after the snapshot would get neither an account nor a call of the trigger.
@@ -132,7 +237,7 @@ BEGIN
             'Use BEGIN ISOLATION LEVEL READ COMMITTED.'::text
         );
     END IF;
-    PERFORM @extschema@._check_attachable(relation, ARRAY[email, login_column]);
+    PERFORM @extschema@._check_attachable(relation, ARRAY[email, login_column], active);
     EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', relation);
     -- Until it was locked, the table could be altered, or another one could take its name. The statements below run
     -- with the caller's rights, perhaps a superuser's, and must call no code of other roles.
@@ -146,7 +251,7 @@ BEGIN
     IF (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) THEN
         PERFORM FROM pg_namespace n WHERE n.oid = (SELECT c.relnamespace FROM pg_class c WHERE c.oid = relation) FOR KEY SHARE;
     END IF;
-    PERFORM @extschema@._check_attachable(relation, ARRAY[email, login_column]);
+    PERFORM @extschema@._check_attachable(relation, ARRAY[email, login_column], active);
     IF row_security_active(relation) THEN
         -- Rows that a policy hides have addresses too.
         PERFORM @extschema@._refuse_attachment(
@@ -173,38 +278,33 @@ BEGIN
     EXECUTE format('CREATE TRIGGER mailroom_login AFTER UPDATE ON %s FOR EACH ROW', relation)
         || format(' WHEN (OLD.%1$I::text COLLATE "C" IS DISTINCT FROM NEW.%1$I::text COLLATE "C")', login_column)
         || ' EXECUTE FUNCTION @extschema@._attached_update()';
+    IF active IS NOT NULL THEN
+        EXECUTE format('CREATE TRIGGER mailroom_active AFTER UPDATE ON %s FOR EACH ROW', relation)
+            || format(' WHEN (OLD.%1$I IS DISTINCT FROM NEW.%1$I)', active)
+            || ' EXECUTE FUNCTION @extschema@._attached_update()';
+    END IF;
     EXECUTE format('CREATE TRIGGER mailroom_delete AFTER DELETE ON %s REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT', relation)
         || ' EXECUTE FUNCTION @extschema@._attached_delete()';
     EXECUTE format('CREATE TRIGGER mailroom_truncate AFTER TRUNCATE ON %s FOR EACH STATEMENT', relation)
         || ' EXECUTE FUNCTION @extschema@._attached_truncate()';
 
-    EXECUTE 'SELECT a.email FROM @extschema@.accounts a JOIN ' || relation
-        || ' r ON a.email = @extschema@.mailroom_address_key(' || format('r.%I::text COLLATE "default")', email)
-        || ' JOIN @extschema@.attached t ON t.account_id = a.id LIMIT 1'
-    INTO address;
-    IF address IS NOT NULL THEN
-        PERFORM @extschema@._refuse_attachment(
-            relation, '23505'::text, format('The account of "%s" belongs to another table.', address),
-            'Each address belongs to one account.'::text
-        );
-    END IF;
-    EXECUTE 'INSERT INTO @extschema@.accounts (email, login, status) SELECT '
-        || format(
-            'r.%1$I::text, coalesce(nullif(r.%2$I::text, ''''), r.%1$I::text), $1 FROM %3$s r WHERE nullif(r.%1$I::text, '''') IS NOT NULL',
-            email, login_column, relation
-        )
-        || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = '
-        || '@extschema@.mailroom_address_key(' || format('r.%I::text COLLATE "default"))', email)
+    row_values := @extschema@._row_values(email, login_column, active);
+    table_rows := format('(SELECT %s FROM %s r) n', row_values, relation);
+    PERFORM @extschema@._refuse_rows(relation, row_values);
+    EXECUTE 'INSERT INTO @extschema@.accounts (email, login, status)'
+        || ' SELECT n.address, coalesce(n.login, @extschema@._placeholder_login()), $1 FROM ' || table_rows
+        || ' WHERE n.address IS NOT NULL'
+        || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = @extschema@.mailroom_address_key(n.address))'
     USING coalesce(existing, 'active'::@extschema@.account_status);
-    EXECUTE 'INSERT INTO @extschema@.attached (account_id, relation, email) SELECT a.id, $1, a.email FROM @extschema@.accounts a WHERE a.email IN '
-        || '(SELECT @extschema@.mailroom_address_key(' || format('r.%I::text COLLATE "default") FROM %s r)', email, relation)
+    EXECUTE 'INSERT INTO @extschema@.attached (account_id, relation, email) SELECT a.id, $1, a.email FROM @extschema@.accounts a'
+        || ' WHERE a.email IN (SELECT @extschema@.mailroom_address_key(n.address) FROM ' || table_rows || ')'
     USING relation;
     GET DIAGNOSTICS accounts = ROW_COUNT;
     RETURN accounts;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_attach(regclass, name, name, @extschema@.account_status) IS
-    'Gives each row of an existing table an account, now and from then on: new rows, changed addresses and logins, and deleted rows are followed by triggers. Returns the number of accounts that the table has.';
+COMMENT ON FUNCTION @extschema@.mailroom_attach(regclass, name, name, @extschema@.account_status, name) IS
+    'Gives each row of an existing table an account, now and from then on: new, changed and deleted rows are followed by triggers. Returns the number of accounts that the table has.';
 
 CREATE FUNCTION @extschema@.mailroom_detach(relation regclass) RETURNS bigint
     LANGUAGE plpgsql

@@ -111,6 +111,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._purge_mails(timestamptz, integer),
     @extschema@._purge_by_id(text, text, text[], text, text, integer),
     @extschema@._attachment(oid),
+    @extschema@._row_values(name, name, name),
+    @extschema@._placeholder_login(),
     @extschema@._displace(oid, bigint, text, text),
     @extschema@._scan_begin(),
     @extschema@._scan_position(smallint),

@@ -7,7 +7,7 @@
 -- A grant of INSERT on some columns of a relation keeps no role from writing the others: PostgreSQL does not check the
 -- columns that a view of the user's own fills by defaults. So a role that may write some columns inserts into a view
 -- that does not have the others, or has them computed. Of accounts, which applications write themselves, a trigger
--- refuses them. This matters for ids too: one that is used before its turn would fail the statement that gets it from the
+-- refuses them by their values. This matters for ids too: one that is used before its turn would fail the statement that gets it from the
 -- sequence. Only a collector, which may take all mail anyway, can do that, to the outbox: through a view it would need an
 -- owner who reads secrets, or one whom the policies of an application do not concern.
 

@@ -5,7 +5,7 @@ INSERT INTO @s@.accounts (email, login) VALUES ('One@example.com', 'One'), ('two
 
 INSERT INTO @s@.accounts (email, login, status) VALUES ('active@example.com', 'active', 'active'), ('busy@example.com', 'busy', 'active');
 
-DO $$ BEGIN GRANT INSERT (status) ON @s@.accounts TO mailroom_app; SET LOCAL ROLE mailroom_app; INSERT INTO @s@.accounts (email, login, status) VALUES ('granted@example.com', 'granted', 'active'); RESET ROLE; REVOKE INSERT (status) ON @s@.accounts FROM mailroom_app; END $$;
+DO $$ BEGIN SET LOCAL ROLE mailroom_app; INSERT INTO @s@.accounts (id, email, status, login, created_at) VALUES (DEFAULT, 'model@example.com', 'provisioned', 'model', 1); INSERT INTO @s@.accounts (email, login, status) VALUES ('granted@example.com', 'granted', 'active'); EXCEPTION WHEN insufficient_privilege THEN NULL; END $$;
 
 UPDATE @s@.accounts SET email = 'Three.new@example.com' WHERE login OPERATOR(pg_catalog.=) 'three';
 
@@ -289,17 +289,21 @@ DO $$ BEGIN PERFORM @s@.mailroom_answer_requests(0::integer); RAISE 'a batch of 
 
 SELECT * FROM @s@.jobs;
 
-CREATE TABLE public.people (id serial, mail pg_catalog.text, nick pg_catalog.text);
+CREATE TABLE public.people (id serial, mail pg_catalog.text, nick pg_catalog.text, live boolean DEFAULT true);
 
 INSERT INTO public.people (mail) VALUES ('Was.here@example.com');
 
-SELECT @s@.mailroom_attach('public.people'::pg_catalog.regclass, 'mail'::pg_catalog.name, 'nick'::pg_catalog.name, 'active'::@s@.account_status);
+SELECT @s@.mailroom_attach('public.people'::pg_catalog.regclass, 'mail'::pg_catalog.name, 'nick'::pg_catalog.name, 'active'::@s@.account_status, 'live'::pg_catalog.name);
 
 INSERT INTO public.people (mail) VALUES ('People@example.com'), (NULL);
 
 UPDATE public.people SET mail = 'changed@example.com', nick = 'nick' WHERE mail IS NOT NULL AND mail OPERATOR(pg_catalog.<>) 'Was.here@example.com';
 
 UPDATE public.people SET nick = 'nicked' WHERE nick IS NOT NULL;
+
+UPDATE public.people SET live = NOT live;
+
+UPDATE public.people SET live = true;
 
 UPDATE public.people SET mail = 'new@example.com' WHERE mail IS NULL;
 
@@ -323,7 +327,7 @@ TRUNCATE public.people;
 
 SELECT @s@.mailroom_detach('public.people'::pg_catalog.regclass);
 
-DO $$ BEGIN PERFORM @s@.mailroom_attach('@s@.outbox'::pg_catalog.regclass, 'kind'::pg_catalog.name, NULL::pg_catalog.name, 'active'::@s@.account_status); EXCEPTION WHEN wrong_object_type THEN NULL; END $$;
+DO $$ BEGIN PERFORM @s@.mailroom_attach('@s@.outbox'::pg_catalog.regclass, 'kind'::pg_catalog.name, NULL::pg_catalog.name, 'active'::@s@.account_status, NULL::pg_catalog.name); EXCEPTION WHEN wrong_object_type THEN NULL; END $$;
 
 DROP TABLE public.people;
 

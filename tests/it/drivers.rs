@@ -28,7 +28,7 @@ fn database(cluster: &Cluster, name: &str) -> String {
     let mut client = cluster.create_database(name);
     client
         .batch_execute(
-            "CREATE TABLE people (mail text, nick text); INSERT INTO people VALUES ('eve@example.com', 'eve')",
+            "CREATE TABLE people (mail text, nick text, live boolean); INSERT INTO people VALUES ('eve@example.com', 'eve', true)",
         )
         .unwrap();
     let missing: Vec<String> = client

@@ -10,11 +10,11 @@ mod unfollowed;
 use crate::cluster::Cluster;
 use postgres::Client;
 
-/// Email, login and status of each account.
+/// Email, login and status of each account; `unnamed` is a login without its random part.
 fn accounts(client: &mut Client) -> Vec<String> {
     client
         .query(
-            "SELECT concat_ws(' ', email, login, status) FROM accounts ORDER BY email",
+            "SELECT concat_ws(' ', email, regexp_replace(login, '^(unnamed) [0-9a-f-]{36}$', '\\1'), status) FROM accounts ORDER BY email",
             &[],
         )
         .unwrap()

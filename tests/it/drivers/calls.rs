@@ -247,8 +247,8 @@ pub fn calls() -> Vec<Call> {
             "0",
         ),
         (
-            "SELECT mailroom_attach($1, email => $2, login => $3)::text",
-            json!(["people", "mail", "nick"]),
+            "SELECT mailroom_attach($1, email => $2, login => $3, active => $4)::text",
+            json!(["people", "mail", "nick", "live"]),
             "1",
         ),
         ("SELECT mailroom_detach($1)::text", json!(["people"]), "1"),

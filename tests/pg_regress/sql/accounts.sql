@@ -152,6 +152,7 @@ INSERT INTO accounts (email, login) VALUES ('jürgen@EXAMPLE.COM', 'jurgen') ON 
 SELECT count(*) AS tokens FROM tokens \gset before_
 INSERT INTO accounts (email, login) VALUES ('User@Example.Com', 'new') ON CONFLICT DO NOTHING RETURNING email;
 INSERT INTO accounts (email, login) VALUES ('new@example.com', 'USER124') ON CONFLICT DO NOTHING RETURNING email;
+INSERT INTO accounts (email, login) VALUES ('User@Example.Com', 'USER124') ON CONFLICT DO NOTHING RETURNING email;
 INSERT INTO accounts (email, login) VALUES ('USER@EXAMPLE.COM', 'new') ON CONFLICT (email) DO NOTHING RETURNING email;
 INSERT INTO accounts (email, login) VALUES ('new@example.com', 'User124') ON CONFLICT (login) DO NOTHING RETURNING email;
 -- The other key still conflicts.

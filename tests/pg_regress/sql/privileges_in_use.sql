@@ -72,7 +72,7 @@ COPY accounts (email, login) FROM STDIN;
 copied@example.com	copied
 \.
 SELECT id, email, login, status FROM accounts ORDER BY id;
-SELECT created_at FROM accounts;
+SELECT count(created_at) FROM accounts;
 INSERT INTO accounts (email, login, status) VALUES ('cheat@example.com', 'cheat', 'active');
 UPDATE accounts SET status = 'active';
 UPDATE accounts SET email = 'mine@example.com';
