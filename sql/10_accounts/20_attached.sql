@@ -56,13 +56,14 @@ CREATE FUNCTION @extschema@._displace(relation oid, taker bigint, taken_email te
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
+<<local>>
 DECLARE
     holders CONSTANT bigint[] := ARRAY(
         SELECT a.id
         FROM (
-            SELECT e.id FROM @extschema@.accounts e WHERE e.email = taken_email
+            SELECT e.id FROM @extschema@.accounts e WHERE e.email = _displace.taken_email
             UNION
-            SELECT l.id FROM @extschema@.accounts l WHERE l.login = taken_login
+            SELECT l.id FROM @extschema@.accounts l WHERE l.login = _displace.taken_login
         ) a
         CROSS JOIN LATERAL (
             SELECT
@@ -88,12 +89,12 @@ BEGIN
             HINT = 'Each address and each login belongs to one account. Rows can swap theirs only if the table has a deferrable unique key of its own.';
     END IF;
     UPDATE @extschema@.accounts a
-    SET email = CASE WHEN a.email = taken_email THEN 'displaced-' || a.id || '@mailroom.invalid' ELSE a.email END,
-        login = CASE WHEN a.login = taken_login THEN 'displaced ' || gen_random_uuid() ELSE a.login END
-    WHERE a.id = ANY (holders);
+    SET email = CASE WHEN a.email = _displace.taken_email THEN 'displaced-' || a.id || '@mailroom.invalid' ELSE a.email END,
+        login = CASE WHEN a.login = _displace.taken_login THEN 'displaced ' || gen_random_uuid() ELSE a.login END
+    WHERE a.id = ANY (local.holders);
     UPDATE @extschema@.attached t
     SET is_displaced = true
-    WHERE t.account_id = ANY (holders);
+    WHERE t.account_id = ANY (local.holders);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._displace(oid, bigint, text, text) IS
