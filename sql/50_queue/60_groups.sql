@@ -85,12 +85,12 @@ AS $$
             SELECT o.ctid AS place, o.priority, o.send_at, o.id
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
-              AND o.group_key = wanted
+              AND o.group_key = _lock_group_due.wanted
               AND o.transport = t.transport COLLATE "C"
-              AND o.send_at <= moment
-              AND o.id NOT IN (SELECT unnest(@extschema@._bad_rows(b.name)) FROM unnest(of_transports) b (name))
+              AND o.send_at <= _lock_group_due.moment
+              AND o.id NOT IN (SELECT unnest(@extschema@._bad_rows(b.name)) FROM unnest(_lock_group_due.of_transports) b (name))
             ORDER BY o.priority, o.send_at, o.id
-            LIMIT row_limit
+            LIMIT _lock_group_due.row_limit
             FOR NO KEY UPDATE OF o SKIP LOCKED
         ) l
         ORDER BY l.priority, l.send_at, l.id
