@@ -80,9 +80,7 @@ BEGIN
     END IF;
     -- Only if the table itself checks a unique key at the end of the statement or transaction can two rows swap their
     -- values.
-    IF NOT EXISTS (
-        SELECT FROM pg_index i WHERE i.indrelid = _displace.relation AND i.indisunique AND NOT i.indimmediate
-    ) THEN
+    IF NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = _displace.relation AND i.indisunique AND NOT i.indimmediate) THEN
         RAISE unique_violation USING
             MESSAGE = format('two rows of table %s have the same address or login', _displace.relation::regclass),
             DETAIL = format('One of them is that of account %s.', holders[1]),
