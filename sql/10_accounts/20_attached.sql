@@ -160,6 +160,7 @@ CREATE FUNCTION @extschema@._attached_update() RETURNS trigger
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     names record;
     former text;
@@ -183,16 +184,16 @@ BEGIN
     SELECT t.account_id, t.is_displaced
     INTO holder
     FROM @extschema@.attached t
-    WHERE t.relation = TG_RELID
-      AND t.email = @extschema@._fold(former)
+    WHERE t.relation = _attached_update.tg_relid
+      AND t.email = @extschema@._fold(local.former)
     ORDER BY t.is_displaced DESC
     LIMIT 1;
     IF former IS DISTINCT FROM present THEN
         PERFORM @extschema@._refuse_attached_twice(TG_RELID, (
             SELECT t.email
             FROM @extschema@.attached t
-            WHERE t.relation = TG_RELID
-              AND t.email = @extschema@._fold(present)
+            WHERE t.relation = _attached_update.tg_relid
+              AND t.email = @extschema@._fold(local.present)
               AND t.account_id IS DISTINCT FROM holder.account_id
               AND NOT t.is_displaced
               -- Otherwise the account tells.
@@ -219,11 +220,11 @@ BEGIN
             @extschema@._fold(present_login)
         );
         UPDATE @extschema@.accounts a
-        SET email = CASE WHEN holder.is_displaced OR former IS DISTINCT FROM present THEN present ELSE a.email END,
-            login = present_login
+        SET email = CASE WHEN holder.is_displaced OR local.former IS DISTINCT FROM local.present THEN local.present ELSE a.email END,
+            login = local.present_login
         WHERE a.id = holder.account_id;
         UPDATE @extschema@.attached t
-        SET email = @extschema@._fold(present),
+        SET email = @extschema@._fold(local.present),
             is_displaced = false
         WHERE t.account_id = holder.account_id;
     END IF;
@@ -392,7 +393,7 @@ BEGIN
     DELETE FROM @extschema@.accounts a
     USING @extschema@.attached t
     WHERE t.account_id = a.id
-      AND t.relation = TG_RELID;
+      AND t.relation = _attached_truncate.tg_relid;
     RETURN NULL;
 END;
 $$;

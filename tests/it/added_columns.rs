@@ -74,7 +74,7 @@ fn functions_as_read(client: &mut Client) -> BTreeMap<String, String> {
             .replace("$function$", "; END");
         let mut transaction = client.transaction().unwrap();
         transaction
-            .batch_execute("SET LOCAL search_path = pg_catalog, pg_temp")
+            .batch_execute("SET LOCAL search_path = pg_catalog, public, pg_temp")
             .unwrap();
         transaction
             .batch_execute(&atomic)
