@@ -21,7 +21,8 @@ fn variants() -> impl Iterator<Item = (Kind, usize)> {
         .flat_map(|kind| (0..PARTS).map(move |part| (kind, part)))
 }
 
-/// Runs the traffic; returns how many rows each statement returned or changed.
+/// Runs the traffic; returns how many rows each statement returned or changed. How many mails a claim finds depends on the
+/// time since attempts failed, so of a claim it returns whether it found any.
 fn traffic(client: &mut Client, variant: &str) -> Vec<(String, Vec<u64>)> {
     TRAFFIC
         .split("\n\n")
@@ -34,6 +35,8 @@ fn traffic(client: &mut Client, variant: &str) -> Vec<(String, Vec<u64>)> {
                 SimpleQueryMessage::CommandComplete(count) => Some(*count),
                 _ => None,
             });
+            let is_claim = statement.contains("mailroom_claim(");
+            let counts = counts.map(|count| if is_claim { count.min(1) } else { count });
             let counts = counts.collect();
             (statement, counts)
         })
@@ -48,7 +51,9 @@ fn every_function_does_what_it_does_without_them() {
         let name = format!("app_{kind:?}_{part}").to_lowercase();
         let mut client = cluster.create_database(&name);
         columns::add(&mut client, kind, part);
-        assert_eq!(traffic(&mut client, &name), without, "{name}");
+        for (with, without) in traffic(&mut client, &name).iter().zip(&without) {
+            assert_eq!(with, without, "{name}");
+        }
     }
 }
 
