@@ -84,7 +84,7 @@ CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.tok
     SET enable_seqscan = off
     SET jit = off
 AS $$
-#variable_conflict use_variable
+<<local>>
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
     wanted @extschema@.token_action;
@@ -92,11 +92,11 @@ DECLARE
 BEGIN
     -- A person who asks for a new password before the account was activated can activate it instead. NOWAIT: another
     -- transaction may hold the account for a long time.
-    SELECT CASE WHEN a.status = 'provisioned' THEN 'activation' ELSE asked END
+    SELECT CASE WHEN a.status = 'provisioned' THEN 'activation' ELSE _answer_request.asked END
     INTO wanted
     FROM @extschema@.accounts a
-    WHERE a.id = holder
-      AND a.status IN (@extschema@._status_for(asked), 'provisioned')
+    WHERE a.id = _answer_request.holder
+      AND a.status IN (@extschema@._status_for(_answer_request.asked), 'provisioned')
     FOR NO KEY UPDATE NOWAIT;
     IF NOT FOUND THEN
         RETURN false;
@@ -104,21 +104,21 @@ BEGIN
     -- The limits count the mails, not the requests, and those of links that have ended too.
     SELECT
         (array_agg(t.id ORDER BY t.id DESC) FILTER (
-            WHERE v.eligible AND NOT v.locked AND t.expires_at - stamp >= (t.expires_at - t.created_at) / 3
+            WHERE v.eligible AND NOT v.locked AND t.expires_at - local.stamp >= (t.expires_at - t.created_at) / 3
         ))[1] AS open,
         max(m.at) AS latest,
-        count(*) FILTER (WHERE m.at > stamp - 3600) AS within_hour
+        count(*) FILTER (WHERE m.at > local.stamp - 3600) AS within_hour
     INTO sent
     FROM @extschema@.tokens t
     CROSS JOIN LATERAL (SELECT w.* FROM @extschema@._token_verdicts w WHERE w.token_id = t.id OFFSET 0) v
     -- Not those in the future: the clock may have been set back since.
-    LEFT JOIN LATERAL unnest(t.created_at || t.sent_again_at) m (at) ON m.at <= stamp
-    WHERE t.account = holder
-      AND t.action = wanted;
+    LEFT JOIN LATERAL unnest(t.created_at || t.sent_again_at) m (at) ON m.at <= local.stamp
+    WHERE t.account = _answer_request.holder
+      AND t.action = local.wanted;
     -- A burst, and then one mail each 3600 / requests_per_hour seconds: requests by others cannot flood the mailbox of
     -- an address, and keep no link from its owner for longer than that.
     IF sent.within_hour >= @extschema@._requests_per_hour()
-        AND (stamp - sent.latest) * @extschema@._requests_per_hour() < 3600
+        AND (local.stamp - sent.latest) * @extschema@._requests_per_hour() < 3600
     THEN
         PERFORM @extschema@._log_abuse('limited'::text, holder);
         RETURN false;
@@ -126,7 +126,7 @@ BEGIN
         INSERT INTO @extschema@.tokens (account, action) VALUES (holder, wanted);
         RETURN true;
     ELSIF sent.latest > stamp - @extschema@._request_interval()
-        OR EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane = @extschema@._lane(wanted) AND p.token_id = sent.open)
+        OR EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane = @extschema@._lane(local.wanted) AND p.token_id = sent.open)
         OR EXISTS (SELECT FROM @extschema@.outbox o WHERE o.token_id = sent.open AND o.state IN ('scheduled', 'claimed'))
     THEN
         -- It is on its way, or was sent recently.
@@ -134,7 +134,7 @@ BEGIN
     END IF;
     PERFORM FROM @extschema@.tokens t WHERE t.id = sent.open FOR NO KEY UPDATE NOWAIT;
     UPDATE @extschema@.tokens t
-    SET sent_again_at = ARRAY(SELECT g.at FROM unnest(t.sent_again_at) g (at) WHERE g.at > stamp - 3600) || stamp
+    SET sent_again_at = ARRAY(SELECT g.at FROM unnest(t.sent_again_at) g (at) WHERE g.at > local.stamp - 3600) || local.stamp
     WHERE t.id = sent.open;
     INSERT INTO @extschema@.pending (lane, token_id) VALUES (@extschema@._announce(@extschema@._lane(wanted)), sent.open);
     RETURN true;
@@ -155,9 +155,9 @@ BEGIN
     RETURN ARRAY(
         SELECT r.id
         FROM @extschema@.link_requests r
-        WHERE r.id > after
+        WHERE r.id > _lock_requests.after
         ORDER BY r.id
-        LIMIT looked
+        LIMIT _lock_requests.looked
         FOR UPDATE SKIP LOCKED
     );
 END;
@@ -174,13 +174,12 @@ RETURNS TABLE (holder bigint, action @extschema@.token_action, requests bigint[]
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
-#variable_conflict use_column
 BEGIN
     RETURN QUERY
     WITH asked AS MATERIALIZED (
         SELECT r.id, r.action, r.email
         FROM @extschema@.link_requests r
-        WHERE r.id = ANY (picked)
+        WHERE r.id = ANY (_requested.picked)
     )
     SELECT a.id, q.action, array_agg(q.id)
     FROM asked q
@@ -200,6 +199,7 @@ CREATE FUNCTION @extschema@.mailroom_answer_requests(batch_limit integer DEFAULT
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
     -- Most of a flood is for unknown addresses, or for one account; those cost almost nothing.
@@ -258,7 +258,7 @@ BEGIN
             END;
         END LOOP;
         DELETE FROM @extschema@.link_requests r
-        WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));
+        WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(local.picked) p EXCEPT SELECT k FROM unnest(local.busy || local.left_over) k));
         stayed := cardinality(busy) - stayed;
         EXIT WHEN cardinality(picked) < looked OR left_over <> '{}' OR stayed < looked / 2;
     END LOOP;

@@ -85,7 +85,6 @@ CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
-#variable_conflict use_variable
 DECLARE
     -- Of the extension's mailroom_send: there may be others of this name.
     names CONSTANT text[] := (
