@@ -227,7 +227,7 @@ fn a_check_says_what_is_wrong() {
         (
             scene.receiver.endpoint(),
             closed,
-            "connecting to 127.0.0.1: Connection refused",
+            "127.0.0.1: Connection refused",
         ),
         (
             "allowed_networks = [\"127.0.0.1\"]".to_owned(),
