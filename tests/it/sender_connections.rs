@@ -193,6 +193,7 @@ fn a_check_says_what_is_wrong() {
     let (code, text) = check(&scene, &all);
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(text.contains(" answers, without TLS\n"), "{text}");
     assert_eq!(scene.receiver.count(), 1, "the test message");
     assert_eq!(scene.count("true"), 0);
     // All checks fail.
@@ -227,12 +228,12 @@ fn a_check_says_what_is_wrong() {
         (
             scene.receiver.endpoint(),
             closed,
-            "connecting to 127.0.0.1: Connection refused",
+            "127.0.0.1: Connection refused",
         ),
         (
             "allowed_networks = [\"127.0.0.1\"]".to_owned(),
             String::new(),
-            "address 127.0.0.1 is not public",
+            "address 127.0.0.1 of the endpoint is not public",
         ),
     ] {
         std::fs::write(&scene.transports, working.replace(&from, &to)).unwrap();

@@ -16,13 +16,15 @@
 //! | [`delivered`] | the result of one delivery by these |
 //! | `mime` | a message in the format of RFC 5322 (pure) |
 //! | [`plain`] | HTML to plain text (pure) |
-//! | [`tls`] | which certificates are trusted |
+//! | [`tls`] | which certificates are trusted, and what to change if the handshake fails |
 //! | `resolver` | DNS |
+//! | [`causes`](mod@causes) | the causes of an error (pure) |
 //! | [`connect`] | connecting to a host that has several addresses |
 //! | [`network_policy`] | which addresses may be connected to (pure) |
 //! | `dates` | times in the formats of providers (pure) |
 
 pub mod capabilities;
+pub mod causes;
 pub mod config;
 pub mod connect;
 pub mod credentials;

@@ -5,33 +5,28 @@
 //! cookies, and the size of a response is limited.
 
 use std::error::Error;
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body_util::BodyExt;
+use hyper::Method;
 use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderMap, HeaderValue, USER_AGENT};
-use hyper::{Method, Uri};
-use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::capture_connection;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::Instant;
-use tower_service::Service;
 
-use super::connect::connect;
-use super::network_policy::{AllowedNetworks, Denial};
+use super::causes::causes;
+use super::network_policy::{AllowedNetworks, Exposed, Server};
 use super::providers::{MessageOutcome, Request};
-use super::resolver::Resolver;
+use super::tls;
 use crate::line;
 
+mod connector;
 mod outgoing;
 
+use connector::{Connector, Denied};
+pub use connector::{Reached, reach};
 use outgoing::Outgoing;
 pub use outgoing::Taken;
 
@@ -48,9 +43,12 @@ const FIRST_RETURN: Duration = Duration::from_millis(10);
 const AGENT: &str = concat!("mailroom/", env!("CARGO_PKG_VERSION"));
 
 /// The options of a client.
+#[derive(Clone)]
 pub struct ClientOptions {
     /// Networks that may be connected to although they are not public.
     pub networks: AllowedNetworks,
+    /// What a request exposes if the endpoint has no TLS.
+    pub exposed: Exposed,
     /// Trusted certificates and other options of TLS.
     pub tls: rustls::ClientConfig,
     /// For a whole request.
@@ -63,7 +61,7 @@ pub struct ClientOptions {
 impl ClientOptions {
     /// For a plain-text server on this machine.
     pub fn on_loopback(timeout: Duration) -> Self {
-        let ring = Arc::new(rustls::crypto::ring::default_provider());
+        let ring = std::sync::Arc::new(rustls::crypto::ring::default_provider());
         let tls = rustls::ClientConfig::builder_with_provider(ring)
             .with_safe_default_protocol_versions()
             .unwrap()
@@ -71,6 +69,7 @@ impl ClientOptions {
             .with_no_client_auth();
         Self {
             networks: AllowedNetworks::parse("127.0.0.1").unwrap(),
+            exposed: Exposed::Credentials,
             tls,
             timeout,
             connect_timeout: timeout,
@@ -112,25 +111,15 @@ impl HttpResponse {
 
 /// Keeps connections to an endpoint and sends requests over them.
 pub struct Client {
-    inner: legacy::Client<Timed, Outgoing>,
+    inner: legacy::Client<Connector, Outgoing>,
     timeout: Duration,
 }
 
 impl Client {
     /// Must be called within a tokio runtime.
     pub fn new(options: ClientOptions) -> Self {
-        let dialer = Dialer {
-            networks: Arc::new(options.networks),
-            names: Arc::new(Resolver::default()),
-            limit: options.connect_timeout,
-        };
-        let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(options.tls)
-            // The dialer decides whether plain http is allowed, because it knows the address.
-            .https_or_http()
-            .enable_http1()
-            .enable_http2()
-            .wrap_connector(dialer);
+        let timeout = options.timeout;
+        let connector = Connector::new(options);
         let inner = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -139,14 +128,8 @@ impl Client {
             .http2_adaptive_window(true)
             .http2_keep_alive_interval(PING.0)
             .http2_keep_alive_timeout(PING.1)
-            .build(Timed {
-                connector,
-                limit: options.connect_timeout,
-            });
-        Self {
-            inner,
-            timeout: options.timeout,
-        }
+            .build(connector);
+        Self { inner, timeout }
     }
 
     /// Sends one request and waits for the head of its response.
@@ -232,25 +215,13 @@ fn is_returned(error: &legacy::Error) -> bool {
 
 /// The outcome of a request without a response.
 fn trouble(error: &legacy::Error, is_unwritten: bool) -> MessageOutcome {
-    let mut cause: &(dyn Error + 'static) = error;
-    let mut denied = None;
-    while let Some(next) = cause.source() {
-        cause = next;
-        denied = denied.or_else(|| cause.downcast_ref::<Denied>());
-        // `source` of an I/O error skips the error that it wraps.
-        if let Some(carried) = cause
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref)
-        {
-            cause = carried;
-        }
-    }
-    if let Some(denied) = denied.or_else(|| cause.downcast_ref::<Denied>()) {
+    let denied = causes(error).find_map(|cause| cause.downcast_ref::<Denied>());
+    if let Some(denied) = denied {
         return MessageOutcome::EndpointDenied {
             reason: denied.to_string(),
         };
     }
-    let cause = presentable(&cause.to_string());
+    let cause = tls::failure(error, Server::Endpoint);
     if error.is_connect() {
         let reason = format!("no connection: {cause}");
         MessageOutcome::NoConnection { reason }
@@ -269,89 +240,4 @@ pub(super) fn presentable(text: &str) -> String {
         .map(|c| if line::is_control(c) { ' ' } else { c })
         .take(200)
         .collect()
-}
-
-/// A denied address.
-#[derive(Debug)]
-struct Denied(Denial);
-
-impl fmt::Display for Denied {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Denial::NotPublic(address) => write!(
-                out,
-                "address {address} of the endpoint is not public; see allowed_networks of the transport"
-            ),
-            Denial::InClear => write!(
-                out,
-                "http is for loopback addresses in allowed_networks of the transport only; use https"
-            ),
-        }
-    }
-}
-
-impl Error for Denied {}
-
-type BoxError = Box<dyn Error + Send + Sync>;
-type Dialling<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
-
-/// Resolves a name, checks its addresses, and connects to one.
-#[derive(Clone)]
-struct Dialer {
-    networks: Arc<AllowedNetworks>,
-    names: Arc<Resolver>,
-    limit: Duration,
-}
-
-impl Dialer {
-    async fn dial(self, uri: Uri) -> Result<TokioIo<TcpStream>, BoxError> {
-        let deadline = Instant::now() + self.limit;
-        let in_clear = uri.scheme_str() == Some("http");
-        let port = uri.port_u16().unwrap_or(if in_clear { 80 } else { 443 });
-        let host = uri.host().ok_or("the endpoint names no host")?;
-        let addresses = self.names.look_up(host).await?;
-        let permitted = self.networks.select(addresses, in_clear).map_err(Denied)?;
-        let stream = connect(&permitted, port, deadline).await?;
-        Ok(TokioIo::new(stream))
-    }
-}
-
-impl Service<Uri> for Dialer {
-    type Response = TokioIo<TcpStream>;
-    type Error = BoxError;
-    type Future = Dialling<Self::Response>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        Box::pin(self.clone().dial(uri))
-    }
-}
-
-/// Limits the time for connecting.
-#[derive(Clone)]
-struct Timed {
-    connector: HttpsConnector<Dialer>,
-    limit: Duration,
-}
-
-impl Service<Uri> for Timed {
-    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
-    type Error = BoxError;
-    type Future = Dialling<Self::Response>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.connector.poll_ready(context)
-    }
-
-    fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = tokio::time::timeout(self.limit, self.connector.call(uri));
-        Box::pin(async move {
-            connecting
-                .await
-                .unwrap_or_else(|_| Err("timeout while connecting".into()))
-        })
-    }
 }

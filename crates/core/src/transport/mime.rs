@@ -46,7 +46,7 @@ pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Resul
     let id = format!("{}@{}", message.message_id, from.domain());
     let date = i64::try_from(dates::unix(now)).unwrap_or(i64::MAX);
     let mut builder = MessageBuilder::new()
-        .header("From", Raw::new(from.ascii_text()))
+        .header("From", raw("From", from.ascii_text()))
         .header("To", addresses(&message.recipients));
     if !message.cc.is_empty() {
         builder = builder.header("Cc", addresses(&message.cc));
@@ -56,11 +56,11 @@ pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Resul
     }
     builder = match subject(&message.subject) {
         Cow::Borrowed(plain) => builder.header("Subject", Text::new(plain)),
-        Cow::Owned(words) => builder.header("Subject", Raw::new(words)),
+        Cow::Owned(words) => builder.header("Subject", raw("Subject", words)),
     };
     builder = builder.date(date).message_id(MessageId::new(id));
     for (name, value) in headers::all(message) {
-        builder = builder.header(name, Raw::new(value));
+        builder = builder.header(name, raw(name, value));
     }
     let builder = builder.body(body(message)?);
     let mut bytes = builder.write_to_vec().map_err(|error| error.to_string())?;
@@ -90,6 +90,11 @@ pub(super) fn check_id(message: &Message) -> Result<(), String> {
     } else {
         Err("the message_id is no UUID".to_owned())
     }
+}
+
+/// A header of which the value is written as it is. The builder folds only what has no encoded words.
+fn raw(name: &str, value: String) -> Raw<'static> {
+    Raw::new(mailbox::fold(name, value))
 }
 
 fn addresses(list: &[String]) -> Address<'_> {

@@ -2,8 +2,14 @@
 //!
 //! The database server may reach networks that an application must not reach through it, and a DNS answer may contain
 //! any address. So every address that is not public is denied, unless the superuser has listed its network.
+//!
+//! Without TLS, a listed network is read by those who operate it. That is for the superuser to accept, except for
+//! credentials, which outlive a mail: they stay on this machine. What leaves for public networks always has TLS.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::invalid::Invalid;
+use super::resolver::literal;
 
 /// Networks that may be connected to although they are not public.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,36 +42,58 @@ impl AllowedNetworks {
             .any(|&(network, length)| is_within(address, network, length))
     }
 
-    /// Whether the address may be connected to.
-    pub fn permit(&self, address: IpAddr) -> bool {
-        let address = unwrap_nat64(unwrap_mapped(address));
-        self.contain(address) || is_public(address)
+    /// Checks whether an address may be connected to, by a connection that exposes this.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn judge(&self, address: IpAddr, exposed: Exposed) -> Result<(), Denial> {
+        match exposed {
+            Exposed::Mail if !is_private(address) => return Err(Denial::MailInClear(address)),
+            Exposed::Credentials if !unwrap_mapped(address).is_loopback() => {
+                return Err(Denial::CredentialsInClear(address));
+            }
+            _ => {}
+        }
+        let real = unwrap_nat64(unwrap_mapped(address));
+        if self.contain(real) || is_public(real) {
+            Ok(())
+        } else {
+            Err(Denial::NotPublic(address))
+        }
     }
 
-    /// Whether the address may be connected to without TLS: it is a listed loopback address.
-    pub fn permit_in_clear(&self, address: IpAddr) -> bool {
-        let address = unwrap_mapped(address);
-        address.is_loopback() && self.contain(address)
+    /// Checks a host of the transports file that is an address, before it is connected to. That it is not listed shows when
+    /// it is connected to.
+    ///
+    /// # Errors
+    /// The key that exposes mail or credentials.
+    pub fn judge_setting(
+        &self,
+        host: &str,
+        exposed: Exposed,
+        whose: Server,
+    ) -> Result<(), Invalid> {
+        let Some(address) = literal(host) else {
+            return Ok(());
+        };
+        let denied = self.judge(address, exposed).err();
+        denied.map_or(Ok(()), |denial| denial.in_setting(whose))
     }
 
-    /// Those of the addresses of a host that may be connected to, with TLS or in clear. They are what is to be connected
-    /// to: a second resolution could return others.
+    /// Those of the addresses of a host that may be connected to. They are what is to be connected to: a second resolution
+    /// could return others.
     ///
     /// # Errors
     /// Why the first was denied, if all were.
-    pub fn select(&self, addresses: Vec<IpAddr>, in_clear: bool) -> Result<Permitted, Denial> {
+    pub fn select(&self, addresses: Vec<IpAddr>, exposed: Exposed) -> Result<Permitted, Denial> {
         let mut denied = None;
         let mut permitted = addresses;
-        permitted.retain(|address| {
-            let denial = if !self.permit(*address) {
-                Denial::NotPublic(*address)
-            } else if in_clear && !self.permit_in_clear(*address) {
-                Denial::InClear
-            } else {
-                return true;
-            };
-            denied.get_or_insert((*address, denial));
-            false
+        permitted.retain(|address| match self.judge(*address, exposed) {
+            Ok(()) => true,
+            Err(denial) => {
+                denied.get_or_insert((*address, denial));
+                false
+            }
         });
         match denied {
             Some((_, denial)) if permitted.is_empty() => Err(denial),
@@ -75,6 +103,26 @@ impl AllowedNetworks {
             }),
         }
     }
+}
+
+/// What a connection shows to the networks that it crosses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposed {
+    /// Nothing: it has TLS.
+    Nothing,
+    /// Mail: it has no TLS.
+    Mail,
+    /// Mail and what the transport authenticates with: it has no TLS.
+    Credentials,
+}
+
+/// The server of a transport, by which a reason names the keys that decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// Of SMTP: `host` and `tls`.
+    Relay,
+    /// Of HTTP: `endpoint`.
+    Endpoint,
 }
 
 /// The addresses of a host that may be connected to.
@@ -91,8 +139,46 @@ pub struct Permitted {
 pub enum Denial {
     /// It is neither public nor listed.
     NotPublic(IpAddr),
-    /// It is not a listed loopback address, and the connection has no TLS.
-    InClear,
+    /// It is not private, and the connection has no TLS.
+    MailInClear(IpAddr),
+    /// It is not loopback, and the connection has no TLS and needs credentials.
+    CredentialsInClear(IpAddr),
+}
+
+impl Denial {
+    /// The reason for people.
+    pub fn reason(self, whose: Server) -> String {
+        let (server, remedy) = match whose {
+            Server::Relay => ("relay", "tls must be \"starttls\" or \"implicit\""),
+            Server::Endpoint => ("endpoint", "endpoint must begin with https://"),
+        };
+        match self {
+            Self::NotPublic(address) => {
+                format!("address {address} of the {server} is not public; see allowed_networks")
+            }
+            Self::MailInClear(address) => format!(
+                "address {address} of the {server} is not private, so mail is sent to it by TLS only: {remedy}"
+            ),
+            Self::CredentialsInClear(address) => format!(
+                "address {address} of the {server} is not loopback, so credentials are sent to it by TLS only: {remedy}"
+            ),
+        }
+    }
+
+    /// The same as an error in the transports file.
+    fn in_setting(self, whose: Server) -> Result<(), Invalid> {
+        let why = match self {
+            Self::NotPublic(_) => return Ok(()),
+            Self::MailInClear(_) => "mail is sent without TLS to private addresses only",
+            Self::CredentialsInClear(_) => {
+                "credentials are sent without TLS to loopback addresses only"
+            }
+        };
+        Err(match whose {
+            Server::Relay => Invalid::new("tls", format!("is \"none\", and {why}")),
+            Server::Endpoint => Invalid::new("endpoint", format!("is an http URL, and {why}")),
+        })
+    }
 }
 
 impl FromIterator<Self> for AllowedNetworks {
@@ -153,6 +239,16 @@ fn unwrap_nat64(address: IpAddr) -> IpAddr {
     }
 }
 
+/// Whether the address stays within networks that have an operator of their own. The class decides, because a list such as
+/// `0.0.0.0/0` contains public addresses. An IPv6 address that embeds an IPv4 address leaves for a translator, so it is
+/// none.
+fn is_private(address: IpAddr) -> bool {
+    match unwrap_mapped(address) {
+        IpAddr::V4(v4) => !is_public_v4(v4),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}
+
 fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -207,177 +303,4 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn permit(networks: &str, address: &str) -> bool {
-        AllowedNetworks::parse(networks)
-            .unwrap()
-            .permit(address.parse().unwrap())
-    }
-
-    #[test]
-    fn what_is_not_public_is_refused() {
-        for address in [
-            "0.0.0.0",
-            "0.1.2.3",
-            "10.0.0.1",
-            "100.64.0.1",
-            "100.100.100.200",
-            "100.127.255.255",
-            "127.0.0.1",
-            "127.255.255.254",
-            "168.63.129.16",
-            "169.254.169.254",
-            "172.16.0.1",
-            "172.31.255.255",
-            "192.0.0.192",
-            "192.168.1.1",
-            "198.19.0.1",
-            "224.0.0.1",
-            "239.255.255.255",
-            "240.0.0.1",
-            "255.255.255.255",
-            "::",
-            "::1",
-            "::ffff:127.0.0.1",
-            "::ffff:10.0.0.1",
-            "::ffff:169.254.169.254",
-            "::127.0.0.1",
-            "64:ff9b::127.0.0.1",
-            "64:ff9b::10.0.0.1",
-            "64:ff9b::a9fe:a9fe",
-            "64:ff9b::1:8.8.8.8",
-            "64:ff9b:1::1",
-            "64:ff9b:1::8.8.8.8",
-            "100::1",
-            "2001::1",
-            "2001:db8::1",
-            "2002:7f00:1::1",
-            "fc00::1",
-            "fd00:ec2::254",
-            "fe80::1",
-            "fec0::1",
-            "ff02::1",
-            "4000::1",
-        ] {
-            assert!(!permit("", address), "{address}");
-        }
-    }
-
-    #[test]
-    fn public_addresses_are_not() {
-        for address in [
-            "1.1.1.1",
-            "8.8.8.8",
-            "100.63.255.255",
-            "100.128.0.0",
-            "172.15.0.1",
-            "172.32.0.1",
-            "193.0.0.1",
-            "223.255.255.255",
-            "::ffff:8.8.8.8",
-            "64:ff9b::8.8.8.8",
-            "2606:4700:4700::1111",
-            "2a00:1450:4001:80e::200e",
-        ] {
-            assert!(permit("", address), "{address}");
-        }
-    }
-
-    #[test]
-    fn a_listed_network_is_permitted_and_nothing_beside_it() {
-        assert!(permit("127.0.0.1", "127.0.0.1"));
-        assert!(!permit("127.0.0.1", "127.0.0.2"));
-        assert!(permit("10.1.0.0/16, ::1", "10.1.255.255"));
-        assert!(permit("10.1.0.0/16, ::1", "::1"));
-        assert!(permit("10.1.0.0/16, ::1", "::ffff:10.1.2.3"));
-        assert!(!permit("10.1.0.0/16, ::1", "10.2.0.1"));
-        assert!(permit("0.0.0.0/0", "127.0.0.1"));
-        assert!(!permit("0.0.0.0/0", "::1"));
-        assert!(permit("::/0", "fe80::1"));
-    }
-
-    #[test]
-    fn only_listed_loopback_may_be_spoken_to_in_clear() {
-        let permit = |networks, address: &str| {
-            AllowedNetworks::parse(networks)
-                .unwrap()
-                .permit_in_clear(address.parse().unwrap())
-        };
-        assert!(permit("127.0.0.0/8", "127.0.0.1"));
-        assert!(permit("127.0.0.0/8", "::ffff:127.0.0.1"));
-        // It leaves this machine for its translator.
-        assert!(!permit("127.0.0.0/8", "64:ff9b::127.0.0.1"));
-        assert!(!permit("", "127.0.0.1"));
-        assert!(!permit("0.0.0.0/0", "10.0.0.1"));
-        assert!(!permit("0.0.0.0/0", "8.8.8.8"));
-    }
-
-    #[test]
-    fn an_address_that_was_denied_is_remembered() {
-        let networks = AllowedNetworks::parse("127.0.0.1").unwrap();
-        let select = |addresses: &[&str], in_clear| {
-            let addresses = addresses.iter().map(|address| address.parse().unwrap());
-            networks.select(addresses.collect(), in_clear)
-        };
-        let (public, private, loopback) = ("8.8.8.8", "64:ff9b::10.0.0.1", "127.0.0.1");
-        let permitted = |address: &str, denied: Option<&str>| {
-            Ok(Permitted {
-                addresses: vec![address.parse().unwrap()],
-                denied: denied.map(|address| address.parse().unwrap()),
-            })
-        };
-        assert_eq!(select(&[public], false), permitted(public, None));
-        assert_eq!(
-            select(&[private, public], false),
-            permitted(public, Some(private))
-        );
-        assert_eq!(
-            select(&[public, loopback], true),
-            permitted(loopback, Some(public))
-        );
-        let private = Denial::NotPublic(private.parse().unwrap());
-        assert_eq!(select(&["64:ff9b::10.0.0.1"], false), Err(private));
-        assert_eq!(select(&[public], true), Err(Denial::InClear));
-    }
-
-    #[test]
-    fn what_is_no_network_is_named() {
-        for (list, part) in [
-            ("127.0.0.1/33", "127.0.0.1/33"),
-            ("::1/129", "::1/129"),
-            ("127.0.0.0/8, localhost", "localhost"),
-            ("10.0.0.0/", "10.0.0.0/"),
-            ("10.0.0.0/+8", "10.0.0.0/+8"),
-            ("10.0.0.0/0008", "10.0.0.0/0008"),
-        ] {
-            assert_eq!(AllowedNetworks::parse(list), Err(part.to_owned()));
-        }
-        assert_eq!(
-            AllowedNetworks::parse(" , "),
-            Ok(AllowedNetworks::default())
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn mapped_addresses_are_what_they_stand_for(bits: u32) {
-            let v4 = Ipv4Addr::from_bits(bits);
-            let networks = AllowedNetworks::default();
-            let [.., high, low] = v4.to_ipv6_mapped().segments();
-            let translated = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, high, low);
-            prop_assert_eq!(networks.permit(v4.into()), networks.permit(v4.to_ipv6_mapped().into()));
-            prop_assert_eq!(networks.permit(v4.into()), networks.permit(translated.into()));
-        }
-
-        #[test]
-        fn no_private_v4_slips_through(bits: u32) {
-            let v4 = Ipv4Addr::from_bits(bits);
-            let special = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast()
-                || v4.is_unspecified() || v4.is_broadcast() || v4.is_documentation();
-            prop_assert!(!(special && AllowedNetworks::default().permit(v4.into())));
-        }
-    }
-}
+mod tests;

@@ -11,6 +11,7 @@ use hyper::{HeaderMap, Uri};
 use super::capabilities::Capabilities;
 use super::credentials::Credentials;
 use super::invalid::Invalid;
+use super::network_policy::Exposed;
 use crate::message::Message;
 
 mod bodies;
@@ -253,6 +254,11 @@ pub trait Provider: Capabilities {
     /// Why the messages cannot be put into one request. Each is then tried alone; an error for a single message is
     /// permanent.
     fn request(&self, messages: &[&Message], now: SystemTime) -> Result<Request, String>;
+
+    /// What a request exposes to the network if the endpoint has no TLS.
+    fn exposed(&self) -> Exposed {
+        Exposed::Credentials
+    }
 
     /// One outcome for each message of the request, in order.
     fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome>;

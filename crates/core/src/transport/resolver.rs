@@ -40,8 +40,7 @@ impl Resolver {
     /// # Errors
     /// Why there is no address.
     pub async fn look_up(&self, host: &str) -> Result<Vec<IpAddr>, BoxError> {
-        let bare = host.trim_start_matches('[').trim_end_matches(']');
-        if let Ok(address) = bare.parse() {
+        if let Some(address) = literal(host) {
             return Ok(vec![address]);
         }
         let system = self.system()?;
@@ -62,10 +61,28 @@ impl Resolver {
         Ok(Arc::clone(kept.insert(Arc::new(system))))
     }
 
+    /// One that knows the names of this hosts file.
+    #[cfg(test)]
+    pub(crate) fn of_hosts(file: &str) -> Self {
+        let mut hosts = Hosts::default();
+        hosts.read_hosts_conf(file.as_bytes()).unwrap();
+        let (config, options) = read(Vec::new()).unwrap();
+        let system = System::new(config, options, hosts).unwrap();
+        Self {
+            system: Mutex::new(Some(Arc::new(system))),
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<System>>> {
         // The value behind the mutex is consistent even after a panic.
         self.system.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The address that a host is, if it is no name. An IPv6 address may be in brackets.
+pub(super) fn literal(host: &str) -> Option<IpAddr> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare.parse().ok()
 }
 
 /// Reads the content of `/etc/resolv.conf`.
@@ -103,7 +120,8 @@ impl System {
     }
 
     async fn look_up(&self, host: &str) -> Result<Vec<IpAddr>, NetError> {
-        let name = Name::from_utf8(host)?;
+        // Local names follow other rules than those of domains: services of Compose and machines of Windows have underscores.
+        let name = Name::from_str_relaxed(host)?;
         let kinds = [RecordType::A, RecordType::AAAA].into_iter();
         let listed: Vec<IpAddr> = kinds
             .map(|kind| Query::query(name.clone(), kind))

@@ -1,8 +1,8 @@
 //! Sends messages through an SMTP relay (RFC 5321).
 //!
 //! Connections follow the rules of the HTTP client: the name is looked up here, each address is checked against the
-//! allowed networks, and the checked address itself is dialled. Unencrypted connections are for loopback addresses;
-//! credentials are never sent over them. Connections are kept and reused. If a connection is lost before the final dot,
+//! allowed networks, and the checked address itself is dialled. Unencrypted connections are for listed private addresses,
+//! with credentials for loopback addresses. Connections are kept and reused. If a connection is lost before the final dot,
 //! the message was not sent; after it, the message may have been accepted. Knows nothing of PostgreSQL.
 //!
 //! | module | owns |
@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 use super::delivered::{Delivered, Tell};
 use super::invalid::Invalid;
 use super::mime;
-use super::network_policy::AllowedNetworks;
+use super::network_policy::{AllowedNetworks, Exposed, Server};
 use super::providers::MessageOutcome;
 use super::providers::mailbox::{self, Mailbox};
 use super::resolver::Resolver;
@@ -57,6 +57,9 @@ use session::Session;
 /// Maximum recipients of one message: servers need not accept more (RFC 5321, section 4.5.3.1.8).
 const RECIPIENTS_MAX: usize = 100;
 
+/// The port of servers that expect TLS from the first byte (RFC 8314).
+pub(super) const SUBMISSIONS_PORT: u16 = 465;
+
 /// When TLS begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
@@ -64,7 +67,7 @@ pub enum Tls {
     Starttls,
     /// At once.
     Implicit,
-    /// Never. Allowed for loopback addresses within `networks`, without credentials.
+    /// Never. Allowed for private addresses within `networks`, with credentials only for loopback addresses.
     None,
 }
 
@@ -72,14 +75,14 @@ pub enum Tls {
 pub enum Login {
     /// No AUTH.
     None,
-    /// AUTH PLAIN or LOGIN, over TLS only.
+    /// AUTH PLAIN or LOGIN.
     Password {
         /// The user.
         username: String,
         /// The password.
         password: Zeroizing<String>,
     },
-    /// AUTH XOAUTH2, over TLS only.
+    /// AUTH XOAUTH2.
     Xoauth2 {
         /// The user.
         username: String,
@@ -87,6 +90,16 @@ pub enum Login {
         /// a replaced token is used from the next connection on.
         token_file: PathBuf,
     },
+}
+
+impl Login {
+    /// What a connection without TLS exposes.
+    pub fn exposed(&self) -> Exposed {
+        match self {
+            Self::None => Exposed::Mail,
+            Self::Password { .. } | Self::Xoauth2 { .. } => Exposed::Credentials,
+        }
+    }
 }
 
 /// The configuration of a relay.
@@ -139,6 +152,16 @@ struct Peer {
     connect_timeout: Duration,
 }
 
+impl Peer {
+    /// What a connection exposes.
+    fn exposed(&self) -> Exposed {
+        match self.tls {
+            Tls::Starttls | Tls::Implicit => Exposed::Nothing,
+            Tls::None => self.login.exposed(),
+        }
+    }
+}
+
 impl Relay {
     /// A relay without a connection.
     ///
@@ -160,25 +183,22 @@ impl Relay {
         if dial::server_name(&settings.host).is_none() {
             return Err(Invalid::new("host", "is neither a name nor an address"));
         }
-        if settings.tls == Tls::None && !matches!(settings.login, Login::None) {
-            return Err(Invalid::new(
-                "tls",
-                "is \"none\", and credentials are never sent unencrypted",
-            ));
-        }
+        let peer = Peer {
+            host: settings.host,
+            port: settings.port,
+            tls: settings.tls,
+            login: settings.login,
+            helo,
+            networks: settings.networks,
+            names: Resolver::default(),
+            config: Arc::new(settings.tls_config),
+            connect_timeout: settings.connect_timeout,
+        };
+        let (networks, exposed) = (&peer.networks, peer.exposed());
+        networks.judge_setting(&peer.host, exposed, Server::Relay)?;
         Ok(Self {
             pool: Arc::new(Pool::new(settings.connections, pool::IDLE)),
-            peer: Peer {
-                host: settings.host,
-                port: settings.port,
-                tls: settings.tls,
-                login: settings.login,
-                helo,
-                networks: settings.networks,
-                names: Resolver::default(),
-                config: Arc::new(settings.tls_config),
-                connect_timeout: settings.connect_timeout,
-            },
+            peer,
             from,
             timeout: settings.timeout,
             known: Mutex::new(None),
@@ -256,15 +276,15 @@ impl Relay {
         }
     }
 
-    /// Connects, agrees on TLS and authenticates, as for a message, and sends none.
+    /// Connects, agrees on TLS and authenticates, as for a message, and sends none. Returns when TLS began.
     ///
     /// # Errors
     /// The step that failed, and why.
-    pub async fn reach(&self) -> Result<(), String> {
+    pub async fn reach(&self) -> Result<Tls, String> {
         match Session::open(&self.peer, Instant::now() + self.timeout).await {
             Ok(session) => {
                 self.pool.give_back(session);
-                Ok(())
+                Ok(self.peer.tls)
             }
             Err(delivered) => Err(delivered.outcome.reason().to_owned()),
         }
@@ -275,6 +295,13 @@ impl Relay {
     pub(crate) fn peer(&self) -> (&str, u16, Tls, &Login) {
         let peer = &self.peer;
         (&peer.host, peer.port, peer.tls, &peer.login)
+    }
+
+    /// Whether it may be at this address.
+    #[cfg(test)]
+    pub(crate) fn judge(&self, address: &str) -> Result<(), super::network_policy::Denial> {
+        let networks = &self.peer.networks;
+        networks.judge(address.parse().unwrap(), self.peer.exposed())
     }
 
     /// Maximum number of connections, and the time for one message.

@@ -1,13 +1,17 @@
-//! The certificates that TLS trusts.
+//! The certificates that TLS trusts, and what to change if a handshake fails.
 
+use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, InvalidMessage, RootCertStore};
 
+use super::causes::causes;
+use super::http::presentable;
 use super::invalid::Invalid;
+use super::network_policy::Server;
 
 /// The certificate authorities of the system, or those of Mozilla if the system has none: many container images, the
 /// official one of PostgreSQL among them, contain no certificates.
@@ -52,6 +56,93 @@ pub fn config(ca_file: Option<&Path>, in_clear: bool) -> Result<ClientConfig, In
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(config)
+}
+
+/// Why a handshake failed, if a setting of either side decides it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The server does not begin with TLS.
+    NoTls,
+    /// The certificate is for other names.
+    OtherName,
+    /// No trusted authority has issued the certificate.
+    UnknownAuthority,
+    /// The server has the certificate of an authority.
+    IsAuthority,
+    /// The certificate has expired, or is not valid yet.
+    WrongTime,
+    /// The certificate is not of X.509 version 3.
+    OldVersion,
+}
+
+impl Fault {
+    /// The fault among the causes of this error.
+    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+        let mut causes = causes(error);
+        match causes.find_map(|cause| cause.downcast_ref::<rustls::Error>())? {
+            rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Some(Self::NoTls),
+            rustls::Error::InvalidCertificate(problem) => Self::of_certificate(problem),
+            _ => None,
+        }
+    }
+
+    fn of_certificate(problem: &CertificateError) -> Option<Self> {
+        match problem {
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                Some(Self::OtherName)
+            }
+            // The second is of an authority with the name of one that is trusted, and another key.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                Some(Self::UnknownAuthority)
+            }
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => Some(Self::WrongTime),
+            CertificateError::Other(other) => match other.0.downcast_ref::<webpki::Error>()? {
+                webpki::Error::CaUsedAsEndEntity => Some(Self::IsAuthority),
+                webpki::Error::UnsupportedCertVersion => Some(Self::OldVersion),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// What to change, by the keys of the transports file.
+    fn remedy(self, whose: Server) -> &'static str {
+        match (self, whose) {
+            (Self::NoTls, Server::Relay) => {
+                "the server does not begin with TLS: write tls = \"starttls\", or in port one that does"
+            }
+            (Self::NoTls, Server::Endpoint) => {
+                "the server does not begin with TLS: write in endpoint a port that does"
+            }
+            (Self::OtherName, Server::Relay) => "write in host a name that the certificate has",
+            (Self::OtherName, Server::Endpoint) => {
+                "write in endpoint a name that the certificate has"
+            }
+            (Self::UnknownAuthority, _) => {
+                "write in ca_file the name of a file with the certificate of the authority that issued the server's"
+            }
+            (Self::IsAuthority, _) => {
+                "the server presents the certificate of an authority: give it one that the authority issued, and keep the authority's in ca_file"
+            }
+            (Self::WrongTime, _) => {
+                "renew the server's certificate, or correct the clock of this machine: no key lets it pass"
+            }
+            (Self::OldVersion, _) => "the server needs a certificate of X.509 version 3",
+        }
+    }
+}
+
+/// A failed handshake in words: the error, and what to change.
+pub(super) fn failure(error: &(dyn Error + 'static), whose: Server) -> String {
+    let cause = causes(error).last().unwrap_or(error);
+    let cause = presentable(&cause.to_string());
+    match Fault::of(error) {
+        Some(fault) => format!("{cause}; {}", fault.remedy(whose)),
+        None => cause,
+    }
 }
 
 #[cfg(test)]

@@ -7,12 +7,11 @@
 mod tests;
 
 use std::cell::LazyCell;
-use std::error::Error;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use rustls::{CertificateError, Error as TlsError};
+use mailroom_core::transport::tls::Fault;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
@@ -172,26 +171,14 @@ fn is_of_tls(error: &tokio_postgres::Error) -> bool {
 
 /// The remedy if rustls refuses a certificate that libpq may accept.
 fn hint(error: &tokio_postgres::Error) -> &'static str {
-    let cause = error
-        .source()
-        .and_then(|cause| cause.downcast_ref::<std::io::Error>());
-    let cause = cause.and_then(std::io::Error::get_ref);
-    let Some(TlsError::InvalidCertificate(problem)) =
-        cause.and_then(|cause| cause.downcast_ref::<TlsError>())
-    else {
-        return "";
-    };
-    match problem {
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+    match Fault::of(error) {
+        Some(Fault::OtherName) => {
             "The host must be one of the subject alternative names of the server's certificate."
         }
-        CertificateError::Other(other) => match other.to_string().as_str() {
-            "UnsupportedCertVersion" => "The server needs a certificate of X.509 version 3.",
-            "CaUsedAsEndEntity" => {
-                "The server needs a certificate that an authority issued, not that of the authority."
-            }
-            _ => "",
-        },
+        Some(Fault::OldVersion) => "The server needs a certificate of X.509 version 3.",
+        Some(Fault::IsAuthority) => {
+            "The server needs a certificate that an authority issued, not that of the authority."
+        }
         _ => "",
     }
 }

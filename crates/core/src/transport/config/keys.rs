@@ -63,7 +63,7 @@ pub(super) const KEYS: [Key; 29] = [
     own(
         "endpoint",
         Of::Http,
-        "Write an https URL. Without one, mail goes to the provider's own; a webhook has none.",
+        "Write an https URL; an http URL is for a receiver on a private network in allowed_networks, and with an API key for one on this machine. Without one, mail goes to the provider's own; a webhook has none.",
     ),
     common(
         "from",
@@ -160,7 +160,7 @@ pub(super) const KEYS: [Key; 29] = [
     own(
         "tls",
         Of::Only("smtp"),
-        "Write \"starttls\", the default, \"implicit\" (usually port 465) or, for a relay on this machine, without credentials, \"none\".",
+        "Write \"starttls\", the default, \"implicit\" (usually port 465) or \"none\", for a relay on a private network in allowed_networks, with credentials on this machine only.",
     ),
     own(
         "username",

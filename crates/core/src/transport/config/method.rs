@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper::Uri;
+use hyper::http::uri::Scheme;
 use rustls::ClientConfig;
 use zeroize::Zeroizing;
 
@@ -13,7 +15,7 @@ use crate::transport::capabilities::Capabilities;
 use crate::transport::file::Directory;
 use crate::transport::http::ClientOptions;
 use crate::transport::invalid::Invalid;
-use crate::transport::network_policy::AllowedNetworks;
+use crate::transport::network_policy::{AllowedNetworks, Exposed, Server};
 use crate::transport::single::Single;
 use crate::transport::smtp::{self, Login, Relay, Tls};
 use crate::transport::{providers, tls};
@@ -31,8 +33,6 @@ const LEAST_CONNECT_TIMEOUT: Duration = Duration::from_millis(100);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
 /// With STARTTLS or without TLS.
 const SUBMISSION_PORT: u16 = 587;
-/// With implicit TLS.
-const SUBMISSIONS_PORT: u16 = 465;
 
 /// The certificate authorities of the system, read once.
 #[derive(Default)]
@@ -103,7 +103,16 @@ fn http(
     } else {
         TIMEOUT
     };
-    let options = options(section, usual, endpoint.starts_with("http:"), system)?;
+    let exposed = provider.exposed();
+    let uri: Option<Uri> = endpoint.parse().ok();
+    let in_clear = uri.filter(|uri| uri.scheme() == Some(&Scheme::HTTP));
+    let options = options(section, usual, (exposed, in_clear.is_some()), system)?;
+    if let Some(host) = in_clear.as_ref().and_then(Uri::host) {
+        let judged = options
+            .networks
+            .judge_setting(host, exposed, Server::Endpoint);
+        judged.map_err(|invalid| section.invalid(&invalid))?;
+    }
     let capabilities = Arc::clone(&provider) as Arc<dyn Capabilities>;
     Ok(Made {
         method: Method::Http {
@@ -119,7 +128,7 @@ fn http(
 fn options(
     section: &Section<'_>,
     usual: Duration,
-    in_clear: bool,
+    (exposed, in_clear): (Exposed, bool),
     system: &mut System,
 ) -> Result<ClientOptions, ConfigError> {
     let networks = section.list("allowed_networks", "a network", |text| {
@@ -134,6 +143,7 @@ fn options(
     };
     Ok(ClientOptions {
         networks: networks.unwrap_or_default().into_iter().collect(),
+        exposed,
         tls: tls.map_err(|invalid| section.invalid(&invalid))?,
         timeout: section
             .duration("timeout", LEAST_TIMEOUT..=LONGEST_TIMEOUT)?
@@ -150,7 +160,7 @@ fn smtp(section: &Section<'_>, from: &str, system: &mut System) -> Result<Made, 
     let tls = section.read("tls", what, read_tls)?;
     let tls = tls.unwrap_or(Tls::Starttls);
     let usual = match tls {
-        Tls::Implicit => SUBMISSIONS_PORT,
+        Tls::Implicit => smtp::SUBMISSIONS_PORT,
         Tls::Starttls | Tls::None => SUBMISSION_PORT,
     };
     let port = section.number("port", 1..=i32::from(u16::MAX))?;
@@ -164,7 +174,8 @@ fn smtp(section: &Section<'_>, from: &str, system: &mut System) -> Result<Made, 
         Login::Password { username, .. } | Login::Xoauth2 { username, .. } => username,
     };
     let account = format!("{host}:{port}\n{username}\n{from}");
-    let options = options(section, TIMEOUT, tls == Tls::None, system)?;
+    let exposed = login.exposed();
+    let options = options(section, TIMEOUT, (exposed, tls == Tls::None), system)?;
     let connections = section.concurrency()?.unwrap_or(CONNECTIONS);
     let relay = Relay::new(smtp::Settings {
         host: host.to_owned(),

@@ -366,18 +366,6 @@ fn the_file_is_judged_before_it_is_read() {
     );
 }
 
-#[test]
-fn clear_text_is_for_networks_that_are_listed() {
-    let content = format!(
-        "[transports.a]\nprovider = \"webhook\"\nendpoint = \"http://127.0.0.1:9/\"\nsecret = \"{WHSEC}\"\nallowed_networks = [\"127.0.0.0/8\", \"::1\"]"
-    );
-    let all = transports(&content);
-    let networks = &http(&all[0]).1.networks;
-    assert!(networks.permit_in_clear("127.0.0.1".parse().unwrap()));
-    assert!(networks.permit_in_clear("::1".parse().unwrap()));
-    assert!(!networks.permit("10.0.0.1".parse().unwrap()));
-}
-
 proptest! {
     #[test]
     fn any_content_is_read_or_has_a_line(lines in prop::collection::vec(
@@ -391,5 +379,6 @@ proptest! {
     }
 }
 
+mod in_clear;
 mod secrets;
 mod single;

@@ -152,6 +152,48 @@ fn many_addresses_are_folded() {
     assert_eq!(list(read.to()), message.recipients);
 }
 
+/// Fails unless each encoded word, and each line of a header that has one, is as short as RFC 2047 wants it (section 2).
+fn check_encoded_words(bytes: &[u8]) {
+    let text = std::str::from_utf8(bytes).unwrap();
+    let (headers, _) = text.split_once("\r\n\r\n").unwrap();
+    let unfolded = headers.replace("\r\n ", "\u{0} ");
+    for header in unfolded
+        .split("\r\n")
+        .filter(|header| header.contains("=?"))
+    {
+        for line in header.split('\u{0}') {
+            let is_address = line.starts_with(" <") && !line.contains("=?");
+            assert!(line.len() <= 76 || is_address, "{}: {line}", line.len());
+            for word in line.split(' ').filter(|word| word.starts_with("=?")) {
+                assert!(word.len() <= 75 && word.ends_with("?="), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn encoded_words_stay_within_their_lines() {
+    let mut message = fixture::plain(1);
+    let address = "noreply@a-rather-long-label-of-a-domain.example.com";
+    for text in ["😀", "ü", "é ", "日本", "a😀"] {
+        for count in [1, 9, 10, 11, 18, 60, 249] {
+            message.subject = text.repeat(count).trim().to_owned();
+            let setting = format!("{} <{address}>", message.subject);
+            message.recipients = vec![format!("{}@example.com", text.trim().repeat(15))];
+            message.original_recipients = vec![];
+            message.redirect("dev@example.com".to_owned());
+            let from = Mailbox::parse(&setting).unwrap();
+            let bytes = build(&from, &message, now()).unwrap();
+            check_encoded_words(&bytes);
+            let read = MessageParser::default().parse(&bytes).unwrap();
+            assert_eq!(read.subject(), Some(message.subject.as_str()));
+            let sender = read.from().unwrap().first().unwrap();
+            assert_eq!(sender.name(), Some(message.subject.as_str()));
+            assert_eq!(sender.address(), Some(address));
+        }
+    }
+}
+
 /// Text of all kinds that a row may hold, and some it may not.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -188,6 +230,7 @@ proptest! {
         prop_assert!(!is_refused && bytes.is_ascii() && check_lines(&bytes).is_ok());
         let is_odd = |byte: &u8| byte.is_ascii_control() && !b"\r\n\t".contains(byte);
         prop_assert!(!bytes.iter().any(is_odd));
+        check_encoded_words(&bytes);
         let read = MessageParser::default().parse(&bytes).unwrap();
         prop_assert_eq!(read.subject().unwrap_or(""), subject.as_str());
         prop_assert_eq!(list(read.to()), message.recipients);

@@ -14,8 +14,14 @@ use crate::address::{self, AddressError};
 use crate::line;
 use crate::transport::invalid::Invalid;
 
-/// Maximum bytes of text in an encoded word, which has at most 75 characters (RFC 2047).
-const WORD_BYTES: usize = 45;
+/// Maximum bytes of text in an encoded word. It has 60 characters then: fewer than the 75 that RFC 2047 allows, so that a
+/// line with the name of the header and one word stays within the 76 that it allows.
+const WORD_BYTES: usize = 36;
+/// How an encoded word of ours begins, and how all of them do.
+const WORD: &str = "=?UTF-8?B?";
+const ANY_WORD: &str = "=?";
+/// Maximum characters of a line of a header with encoded words (RFC 2047, section 2).
+const LINE_MAX: usize = 76;
 
 /// An address with or without a display name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,11 +146,30 @@ pub fn encode(name: &str) -> String {
             end -= 1;
         }
         let (word, after) = rest.split_at(end);
-        words.push(format!("=?UTF-8?B?{}?=", STANDARD.encode(word.as_bytes())));
+        words.push(format!("{WORD}{}?=", STANDARD.encode(word.as_bytes())));
         rest = after;
     }
     // White space between encoded words is not part of the text.
     words.join(" ")
+}
+
+/// The value of the header `name`, folded if it has encoded words.
+pub fn fold(name: &str, value: String) -> String {
+    let mut column = name.len() + ": ".len();
+    if !value.contains(ANY_WORD) || column + value.len() <= LINE_MAX {
+        return value;
+    }
+    let mut folded = String::with_capacity(value.len() + value.len() / 16);
+    for (place, word) in value.split(' ').enumerate() {
+        if place > 0 {
+            let fits = column + 1 + word.len() <= LINE_MAX;
+            folded.push_str(if fits { " " } else { "\r\n " });
+            column = if fits { column + 1 } else { 1 };
+        }
+        folded.push_str(word);
+        column += word.len();
+    }
+    folded
 }
 
 /// Prepares a mail for a provider: checks it as [`check`] does, converts the domains of its addresses to ASCII, and

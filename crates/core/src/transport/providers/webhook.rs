@@ -23,6 +23,7 @@ use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::dates;
 use crate::transport::invalid::Invalid;
+use crate::transport::network_policy::Exposed;
 
 const PREFIX: &str = "whsec_";
 /// With the value `true`, a response of 422 refuses the mail permanently.
@@ -119,6 +120,11 @@ impl Capabilities for Webhook {
 }
 
 impl Provider for Webhook {
+    /// The secret signs, and is not sent.
+    fn exposed(&self) -> Exposed {
+        Exposed::Mail
+    }
+
     fn request(&self, messages: &[&Message], now: SystemTime) -> Result<Request, String> {
         let [message] = messages else {
             return Err("an event tells of one mail".to_owned());

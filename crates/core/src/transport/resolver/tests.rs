@@ -193,3 +193,37 @@ fn the_addresses_are_those_of_one_name() {
         assert!(system.look_up("other.test.").await.is_err());
     });
 }
+
+#[test]
+fn names_that_no_domain_may_have_are_looked_up_as_the_system_does() {
+    run(async {
+        let hosts = "10.0.0.1 mail_relay\n10.0.0.2 relay_.corp";
+        let (system, queries) = system(hosts, |name, kind| match (name, kind) {
+            ("app_1.corp.test." | "xn--a.test.", RecordType::A) => Some(vec![V4]),
+            _ => Some(vec![]),
+        })
+        .await;
+        for (name, last) in [("mail_relay", 1), ("MAIL_RELAY", 1), ("relay_.corp", 2)] {
+            let found = system.look_up(name).await.unwrap();
+            assert_eq!(found, [IpAddr::from([10, 0, 0, last])], "{name}");
+        }
+        assert_eq!(queries.load(Ordering::SeqCst), 0);
+        for name in ["app_1", "app_1.corp.test", "xn--a.test"] {
+            assert_eq!(system.look_up(name).await.unwrap(), [V4], "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_host_that_is_an_address_is_no_name() {
+    for (host, is_address) in [
+        ("127.0.0.1", true),
+        ("::1", true),
+        ("[::1]", true),
+        ("localhost", false),
+        ("2130706433", false),
+        ("", false),
+    ] {
+        assert_eq!(literal(host).is_some(), is_address, "{host}");
+    }
+}

@@ -16,7 +16,7 @@ pub(super) async fn ask(wire: &mut Wire, command: &str) -> Result<Reply, Stopped
     wire.write(command.as_bytes())
         .await
         .map_err(|broke| lost(&broke))?;
-    reply(wire).await
+    wire.reply().await.map_err(|broke| lost(&broke))
 }
 
 /// The result of a message whose session this reply ended.
@@ -25,14 +25,6 @@ pub(super) fn result_of(reply: &Reply, stage: Stage) -> Stopped {
         outcome::of(reply, stage),
         Some(reply.code),
     ))
-}
-
-/// Waits for a reply.
-///
-/// # Errors
-/// When there is none.
-pub(super) async fn reply(wire: &mut Wire) -> Result<Reply, Stopped> {
-    wire.reply().await.map_err(|broke| lost(&broke))
 }
 
 /// The result of a message whose connection was lost before there was a session.

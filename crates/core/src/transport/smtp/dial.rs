@@ -11,8 +11,12 @@ use super::wire::Stream;
 use super::{Peer, Tls};
 use crate::transport::connect::connect;
 use crate::transport::http::presentable;
-use crate::transport::network_policy::Denial;
+use crate::transport::network_policy::Server;
 use crate::transport::providers::MessageOutcome;
+use crate::transport::tls::failure;
+
+/// The reason when a server accepts the connection and says nothing.
+const NO_HANDSHAKE: &str = "timeout during the TLS handshake; if TLS does not begin at once on this port, write tls = \"starttls\"";
 
 /// Connects to the server; with implicit TLS the handshake is included.
 ///
@@ -23,16 +27,17 @@ pub(super) async fn dial(
     deadline: Instant,
 ) -> Result<Box<dyn Stream>, MessageOutcome> {
     let limit = deadline.min(Instant::now() + peer.connect_timeout);
-    let dialling = async {
-        let stream = open(peer, limit).await?;
-        match peer.tls {
-            Tls::Implicit => encrypt(peer, Box::new(stream)).await,
-            Tls::Starttls | Tls::None => Ok(Box::new(stream) as Box<dyn Stream>),
+    let stream = tokio::time::timeout_at(limit, open(peer, limit)).await;
+    let stream = stream.unwrap_or_else(|_| Err(unreached("timeout while connecting")))?;
+    match peer.tls {
+        Tls::Implicit => {
+            let encrypting = encrypt(peer, Box::new(stream));
+            tokio::time::timeout_at(limit, encrypting)
+                .await
+                .unwrap_or_else(|_| Err(unreached(NO_HANDSHAKE)))
         }
-    };
-    tokio::time::timeout_at(limit, dialling)
-        .await
-        .unwrap_or_else(|_| Err(unreached("timeout while connecting")))
+        Tls::Starttls | Tls::None => Ok(Box::new(stream)),
+    }
 }
 
 fn unreached(reason: &str) -> MessageOutcome {
@@ -43,15 +48,9 @@ fn unreached(reason: &str) -> MessageOutcome {
 async fn open(peer: &Peer, limit: Instant) -> Result<TcpStream, MessageOutcome> {
     let addresses = peer.names.look_up(&peer.host).await;
     let addresses = addresses.map_err(|error| unreached(&error.to_string()))?;
-    let permitted = peer.networks.select(addresses, peer.tls == Tls::None);
-    let permitted = permitted.map_err(|denial| {
-        let reason = match denial {
-            Denial::NotPublic(address) => {
-                format!("address {address} of the relay is not public; see allowed_networks")
-            }
-            Denial::InClear => "smtp without TLS is for loopback addresses only".to_owned(),
-        };
-        MessageOutcome::EndpointDenied { reason }
+    let permitted = peer.networks.select(addresses, peer.exposed());
+    let permitted = permitted.map_err(|denial| MessageOutcome::EndpointDenied {
+        reason: denial.reason(Server::Relay),
     })?;
     connect(&permitted, peer.port, limit)
         .await
@@ -77,6 +76,8 @@ pub(super) async fn encrypt(
     let connector = TlsConnector::from(Arc::clone(&peer.config));
     match connector.connect(name, stream).await {
         Ok(stream) => Ok(Box::new(stream)),
-        Err(error) => Err(unreached(&error.to_string())),
+        Err(error) => Err(MessageOutcome::NoConnection {
+            reason: format!("no connection: {}", failure(&error, Server::Relay)),
+        }),
     }
 }

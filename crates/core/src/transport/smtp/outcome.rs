@@ -6,6 +6,7 @@
 //! | 4.7.z and 4.3.2, except to STARTTLS, where 454 4.7.0 concerns TLS alone; 421 to connection, EHLO or MAIL; 432 and 454 to MAIL, RCPT, DATA or the content | `Throttled` |
 //! | any other 4yz | `Retry` |
 //! | 530 | `AccountRefused`: credentials or TLS required |
+//! | 502 and 504 to AUTH | `AccountRefused`: the mechanisms |
 //! | 534, 535, 538, 5.7.8, 5.7.9 | `AccountRefused`: credentials |
 //! | 5.4.5 | `AccountRefused`: quota of the account |
 //! | 5yz to connection, EHLO, STARTTLS, AUTH | `AccountRefused` |
@@ -120,6 +121,9 @@ fn of_final(reply: &Reply, stage: Stage) -> MessageOutcome {
     let reason = reply.reason();
     if reply.code == 530 {
         return broken("the server requires authentication or TLS");
+    }
+    if stage == Stage::Login && matches!(reply.code, 502 | 504) {
+        return broken("the server refuses the AUTH mechanisms that it offers");
     }
     if LOGIN_CODES.contains(&reply.code) || has(&LOGIN) || stage == Stage::Login {
         return broken("the credentials were refused");

@@ -5,6 +5,7 @@ use crate::transport::providers::fixture;
 use std::future::Future;
 
 mod credentials;
+mod hello;
 mod kept;
 mod lost;
 mod recipients;
@@ -29,16 +30,20 @@ fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_323_045)
 }
 
-/// To a server on this machine, in clear.
-fn settings(port: u16) -> Settings {
+/// Trusts the certificate in these bytes.
+fn trusting(pem: &[u8]) -> rustls::ClientConfig {
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(server::certificate()).unwrap();
-    let tls_config = rustls::ClientConfig::builder_with_provider(ring)
+    roots.add(server::certificate(pem)).unwrap();
+    rustls::ClientConfig::builder_with_provider(ring)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_no_client_auth()
+}
+
+/// To a server on this machine, in clear.
+fn settings(port: u16) -> Settings {
     Settings {
         host: "127.0.0.1".to_owned(),
         port,
@@ -47,7 +52,7 @@ fn settings(port: u16) -> Settings {
         from: "Shop <shop@example.com>".to_owned(),
         helo: "client.example".to_owned(),
         networks: AllowedNetworks::parse("127.0.0.1").unwrap(),
-        tls_config,
+        tls_config: trusting(server::PEM),
         timeout: Duration::from_secs(10),
         connect_timeout: Duration::from_secs(5),
         connections: 2,

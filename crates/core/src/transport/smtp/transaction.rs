@@ -94,6 +94,7 @@ impl Session {
         let mut commands = Vec::with_capacity(envelope.recipients.len() + 3);
         let is_kept = self.begun > 0;
         if is_kept {
+            self.check_quiet().await?;
             commands.push("RSET\r\n".to_owned());
         }
         self.begun += 1;
@@ -132,6 +133,21 @@ impl Session {
             }
         };
         Ok((*delivered, rest))
+    }
+
+    /// Checks that a kept connection is open and without a reply that no command of the next transaction asks for: all later
+    /// replies would be taken for those before them.
+    ///
+    /// # Errors
+    /// When it must not be used again.
+    async fn check_quiet(&mut self) -> Result<(), Stale> {
+        let reason = match self.wire.is_quiet().await {
+            Ok(true) => return Ok(()),
+            Ok(false) => "the server sent a reply to no command".to_owned(),
+            Err(broke) => broke.reason(),
+        };
+        self.is_usable = false;
+        Err(Stale(reason))
     }
 
     /// Sends commands, together if the server offers PIPELINING, and reads their replies up to a 421.

@@ -171,11 +171,6 @@ fn errors_are_in_the_line_of_their_key() {
             "token_file is given besides password",
         ),
         (
-            smtp("username = \"u\"\npassword = \"p\"\ntls = \"none\""),
-            7,
-            "tls is \"none\", and credentials are never sent unencrypted",
-        ),
-        (
             smtp("username = \"u\\n\""),
             5,
             "username is not text without control characters",
@@ -242,16 +237,47 @@ fn no_secret_of_a_relay_is_shown() {
     }
 }
 
-#[test]
-fn the_blocks_of_the_documentation_are_good() {
+/// A block of the page: its name and the transport in it.
+fn blocks() -> Vec<(&'static str, TransportConfig)> {
     let page = include_str!("../../../../../../docs/guides/transports.md");
-    let mut names = Vec::new();
-    for block in page.split("```toml ").skip(1) {
+    let block = |block: &'static str| {
         let (name, rest) = block.split_once('\n').unwrap();
         let (content, _) = rest.split_once("```").unwrap();
-        let all = transports(content);
-        assert_eq!((&*all[0].name, all[0].provider_name), (name, name));
-        names.push(name);
+        (name, transports(content).remove(0))
+    };
+    page.split("```toml ").skip(1).map(block).collect()
+}
+
+#[test]
+fn the_blocks_of_the_documentation_are_good() {
+    let mut names = Vec::new();
+    for (name, transport) in blocks() {
+        assert_eq!(&*transport.name, name);
+        if name != "mailpit" {
+            assert_eq!(transport.provider_name, name);
+            names.push(name);
+        }
     }
     assert_eq!(names, keys::providers().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_example_for_compose_reaches_a_service_by_its_name() {
+    let (_, transport) = blocks()
+        .into_iter()
+        .find(|block| block.0 == "mailpit")
+        .unwrap();
+    let Method::Single(single) = &transport.method else {
+        panic!("it speaks HTTP");
+    };
+    let (host, port, tls, login) = smtp(single).peer();
+    assert_eq!((host, port, tls), ("mailpit", 1025, Tls::None));
+    assert!(matches!(login, Login::None));
+    // Of the default bridge, and of the first networks of Compose.
+    for address in ["172.17.0.2", "172.18.0.3", "172.31.255.254"] {
+        assert!(smtp(single).judge(address).is_ok(), "{address}");
+    }
+    for address in ["10.0.0.1", "8.8.8.8", "192.168.0.1"] {
+        assert!(smtp(single).judge(address).is_err(), "{address}");
+    }
 }

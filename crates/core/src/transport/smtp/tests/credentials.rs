@@ -95,12 +95,100 @@ fn nothing_is_said_in_clear() {
         Tls::Starttls,
         password(),
     );
-    let reason = "the server does not offer STARTTLS: nothing was sent in clear".to_owned();
+    let reason =
+        "the server does not offer STARTTLS, which tls asks for: nothing was sent in clear"
+            .to_owned();
     assert_eq!(delivered.outcome, MessageOutcome::AccountRefused { reason });
     assert_eq!(*seen.commands.lock().unwrap(), ["EHLO client.example"]);
-    let error = Relay::new(encrypted(1, Tls::None, password())).err();
-    let problem = "is \"none\", and credentials are never sent unencrypted";
-    assert_eq!(error, Some(Invalid::new("tls", problem)));
+}
+
+/// Delivers in clear to a relay of this name, which the hosts file has.
+fn deliver_in_clear(address: &str, networks: &str, login: Login) -> (Delivered, Arc<Seen>) {
+    run(async {
+        let (port, seen) = start(script(&["AUTH PLAIN"], Tls::None)).await;
+        let mut settings = settings(port);
+        settings.host = "mail_relay".to_owned();
+        settings.networks = AllowedNetworks::parse(networks).unwrap();
+        settings.login = login;
+        let mut relay = Relay::new(settings).unwrap();
+        relay.peer.names = Resolver::of_hosts(&format!("{address} mail_relay"));
+        (relay.send(&fixture::plain(1), now()).await, seen)
+    })
+}
+
+#[test]
+fn in_clear_they_go_to_this_machine_only() {
+    let (delivered, seen) = deliver_in_clear("127.0.0.1", "127.0.0.1", password());
+    assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+    assert_eq!(seen.commands("AUTH"), [PLAIN_WORDS]);
+    let remedy = "tls must be \"starttls\" or \"implicit\"";
+    for (address, login, problem) in [
+        (
+            "172.18.0.2",
+            password(),
+            "is not loopback, so credentials are sent to it by TLS only",
+        ),
+        (
+            "8.8.8.8",
+            password(),
+            "is not loopback, so credentials are sent to it by TLS only",
+        ),
+        (
+            "8.8.8.8",
+            Login::None,
+            "is not private, so mail is sent to it by TLS only",
+        ),
+    ] {
+        let (delivered, seen) = deliver_in_clear(address, "0.0.0.0/0", login);
+        let reason = format!("address {address} of the relay {problem}: {remedy}");
+        assert_eq!(delivered.outcome, MessageOutcome::EndpointDenied { reason });
+        assert_eq!(seen.connections(), 0);
+    }
+}
+
+/// Answers AUTH PLAIN and AUTH LOGIN so, and takes the password.
+fn deliver_refusing(says: Says) -> (Delivered, Vec<String>) {
+    let mut script = script(&["STARTTLS", "AUTH PLAIN LOGIN"], Tls::Starttls);
+    script.says = says;
+    let (delivered, seen) = deliver_with(script, Tls::Starttls, password());
+    (delivered, seen.commands("AUTH"))
+}
+
+#[test]
+fn a_refused_mechanism_is_followed_by_the_next() {
+    let cases: [Says; 3] = [
+        |_, _, line| line.starts_with("AUTH PLAIN").then_some("504 5.5.4 no"),
+        |_, _, line| line.starts_with("AUTH PLAIN").then_some("502 5.5.1 no"),
+        |_, _, line| {
+            line.starts_with("AUTH PLAIN")
+                .then_some("534 5.7.9 too weak")
+        },
+    ];
+    for says in cases {
+        let (delivered, said) = deliver_refusing(says);
+        assert_eq!(delivered.outcome, sent(Some("4F1B2C")));
+        assert_eq!(said, [PLAIN_WORDS, "AUTH LOGIN"]);
+    }
+    let (delivered, said) = deliver_refusing(|_, _, line| match line {
+        "AUTH LOGIN" => Some("504 5.5.4 no"),
+        _ => line.starts_with("AUTH").then_some("504 5.5.4 no"),
+    });
+    let reason = "smtp 504 5.5.4: the server refuses the AUTH mechanisms that it offers".to_owned();
+    assert_eq!(delivered.outcome, MessageOutcome::AccountRefused { reason });
+    assert_eq!(said.len(), 2);
+}
+
+#[test]
+fn wrong_credentials_are_tried_once() {
+    let cases: [Says; 3] = [
+        |_, _, line| line.starts_with("AUTH").then_some("535 5.7.8 no"),
+        |_, _, line| line.starts_with("AUTH").then_some("538 5.7.11 no"),
+        |_, _, line| line.starts_with("AUTH").then_some("454 4.7.0 later"),
+    ];
+    for says in cases {
+        let (delivered, said) = deliver_refusing(says);
+        assert_eq!(said, [PLAIN_WORDS], "{delivered:?}");
+    }
 }
 
 #[test]
@@ -132,14 +220,14 @@ fn certificates_have_to_be_the_hosts_and_vouched_for() {
             other_name.host = "127.0.0.1".to_owned();
             let mut no_authority = encrypted(port, tls, password());
             no_authority.tls_config = crate::transport::tls::config(None, true).unwrap();
-            for (settings, word) in [
-                (other_name, "certificate not valid for name"),
-                (no_authority, "UnknownIssuer"),
+            for (settings, word, key) in [
+                (other_name, "certificate not valid for name", "in host"),
+                (no_authority, "UnknownIssuer", "in ca_file"),
             ] {
                 let relay = Relay::new(settings).unwrap();
                 let delivered = relay.send(&fixture::plain(1), now()).await;
                 let shown = unreached(&delivered);
-                assert!(shown.contains(word), "{shown}");
+                assert!(shown.contains(word) && shown.contains(key), "{shown}");
             }
             assert!(seen.commands("AUTH").is_empty());
         });

@@ -16,6 +16,29 @@ fn a_connection_is_used_again() {
 }
 
 #[test]
+fn one_with_a_reply_that_is_not_asked_for_is_replaced() {
+    for extensions in [vec!["PIPELINING"], vec![]] {
+        let script = Script {
+            // The second reply belongs to no command.
+            says: |connection, _, line| {
+                (connection == 1 && line == ".").then_some("250 2.0.0 ok\r\n250 2.0.0 once more")
+            },
+            extensions,
+            ..Script::default()
+        };
+        run(async {
+            let (relay, seen) = relay(script).await;
+            for number in 1..=3 {
+                let delivered = relay.send(&fixture::plain(number), now()).await;
+                assert!(matches!(delivered.outcome, MessageOutcome::Sent { .. }));
+            }
+            assert_eq!((seen.connections(), seen.mails()), (2, 3));
+            assert_eq!(seen.commands("RSET").len(), 1);
+        });
+    }
+}
+
+#[test]
 fn after_a_hundred_mails_it_is_closed() {
     run(async {
         let (relay, seen) = relay(Script::default()).await;

@@ -175,7 +175,7 @@ fn a_server_that_takes_its_time() {
             let reason = "after the end of the mail: timeout".to_owned();
             assert_eq!(delivered.outcome, MessageOutcome::Ambiguous { reason });
         } else {
-            assert!(unreached(&delivered).ends_with(": timeout"));
+            assert!(unreached(&delivered).contains(": timeout"));
         }
     }
 }

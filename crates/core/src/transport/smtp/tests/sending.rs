@@ -305,17 +305,6 @@ fn addresses_that_must_not_be_dialled() {
         }
         assert_eq!(seen.connections(), 0);
     });
-    run(async {
-        let mut settings = settings(1);
-        settings.host = "192.0.2.1".to_owned();
-        settings.networks = AllowedNetworks::parse("0.0.0.0/0").unwrap();
-        let delivered = Relay::new(settings)
-            .unwrap()
-            .send(&fixture::plain(1), now())
-            .await;
-        let reason = "smtp without TLS is for loopback addresses only".to_owned();
-        assert_eq!(delivered.outcome, MessageOutcome::EndpointDenied { reason });
-    });
 }
 
 #[test]

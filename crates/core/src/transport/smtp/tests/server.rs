@@ -12,12 +12,14 @@ use tokio_rustls::TlsAcceptor;
 
 use super::super::wire::Stream;
 
-const PEM: &[u8] = include_bytes!("localhost.pem");
+/// A self-signed certificate for `localhost`, and its key.
+pub const PEM: &[u8] = include_bytes!("localhost.pem");
 /// A reply that stands for closing the connection.
 pub const CLOSE: &str = "close";
-/// The server's certificate.
-pub fn certificate() -> CertificateDer<'static> {
-    CertificateDer::from_pem_slice(PEM).unwrap()
+
+/// The certificate in these bytes.
+pub fn certificate(pem: &[u8]) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(pem).unwrap()
 }
 
 /// Maps the number of the connection, the number of the message in it (both from 1) and a command to a reply.
@@ -33,6 +35,8 @@ pub struct Script {
     pub says: Says,
     /// Implicit TLS.
     pub is_encrypted: bool,
+    /// Its certificate and key.
+    pub pem: &'static [u8],
     /// Holds all replies to a transaction back until DATA.
     pub wants_pipelining: bool,
 }
@@ -48,6 +52,7 @@ impl Default for Script {
             ],
             says: |_, _, _| None,
             is_encrypted: false,
+            pem: PEM,
             wants_pipelining: false,
         }
     }
@@ -115,15 +120,15 @@ pub async fn start(script: Script) -> (u16, Arc<Seen>) {
     (port, seen)
 }
 
-fn acceptor() -> TlsAcceptor {
+fn acceptor(pem: &[u8]) -> TlsAcceptor {
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(ring)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(
-            vec![certificate()],
-            PrivateKeyDer::from_pem_slice(PEM).unwrap(),
+            vec![certificate(pem)],
+            PrivateKeyDer::from_pem_slice(pem).unwrap(),
         )
         .unwrap();
     TlsAcceptor::from(Arc::new(config))
@@ -167,7 +172,7 @@ impl Lines {
 
 async fn serve(stream: TcpStream, script: &Script, number: usize, seen: &Seen) -> Option<()> {
     let stream: Box<dyn Stream> = if script.is_encrypted {
-        Box::new(acceptor().accept(stream).await.ok()?)
+        Box::new(acceptor(script.pem).accept(stream).await.ok()?)
     } else {
         Box::new(stream)
     };
@@ -196,6 +201,10 @@ async fn serve(stream: TcpStream, script: &Script, number: usize, seen: &Seen) -
             return None;
         }
         let default = match verb.as_str() {
+            "AUTH" if line == "AUTH LOGIN" => "334 VXNlcm5hbWU6".to_owned(),
+            // The user and the password of the tests.
+            "C2HVCA==" => "334 UGFzc3dvcmQ6".to_owned(),
+            "AHVUDGVYMG==" => "235 2.7.0 welcome".to_owned(),
             "EHLO" => std::iter::once(&"test")
                 .chain(&script.extensions)
                 .enumerate()
@@ -226,7 +235,7 @@ async fn serve(stream: TcpStream, script: &Script, number: usize, seen: &Seen) -
         match verb.as_str() {
             "STARTTLS" if reply.starts_with("220") => {
                 assert!(lines.unread.is_empty());
-                lines.stream = Box::new(acceptor().accept(lines.stream).await.ok()?);
+                lines.stream = Box::new(acceptor(script.pem).accept(lines.stream).await.ok()?);
             }
             "DATA" if reply.starts_with("354") => {
                 match told(mail, "text") {
