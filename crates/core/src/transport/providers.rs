@@ -133,6 +133,9 @@ pub struct Response<'a> {
     pub headers: &'a HeaderMap,
     /// The body.
     pub body: &'a [u8],
+    /// Whether the connection or the time ended before the body did. A body that was cut at the limit is none of these:
+    /// no true success is that long.
+    pub is_broken_off: bool,
     /// The time of its arrival, for a `Retry-After` that is a date.
     pub now: SystemTime,
 }
@@ -180,6 +183,18 @@ pub enum MessageOutcome {
     /// count.
     AccountRefused {
         /// For example `http 401: the credentials were refused`.
+        reason: String,
+    },
+    /// A status of success without the sign by which the provider accepts a message: something else has answered, such as
+    /// the provider under a wrong path, or a proxy. The message waits, unless the provider answered before.
+    NotProvider {
+        /// For example `http 200 without a sign that the mail was accepted: the endpoint does not take mail`.
+        reason: String,
+    },
+    /// The provider has accepted a request with the same idempotency key and other contents. If an attempt of this message
+    /// may have arrived, that was the request.
+    KeyUsed {
+        /// For example `http 409 invalid_idempotent_request: its idempotency key was used for another message`.
         reason: String,
     },
     /// The batch was refused as a whole for one unknown message: none was accepted, and each is to be sent alone. Never
@@ -236,6 +251,8 @@ impl MessageOutcome {
             | Self::RecipientDeferred { reason }
             | Self::AccountRefused { reason }
             | Self::SendAlone { reason }
+            | Self::NotProvider { reason }
+            | Self::KeyUsed { reason }
             | Self::Ambiguous { reason }
             | Self::NoConnection { reason }
             | Self::NotSent { reason }
