@@ -9,7 +9,7 @@
 //! | `healthy` | as many at a time as configured | at the start, and after a probe that was accepted |
 //! | `slowed` | fewer at a time, one more after each round of accepted requests | a throttle has ended |
 //! | `throttled` | none until a given time; then half as many at a time | the provider asks for fewer requests |
-//! | `paused` | a *probe*, one request with another message each time; it counts as an attempt only if it, or its batch before, may have been sent | see the limits below |
+//! | `paused` | a *probe*, one request, with another message each time unless something else than the provider answers; it counts as an attempt only if it, or its batch before, may have been sent | see the limits below |
 //!
 //! A long wait that the provider asks for, with a throttle or a failure, is believed when two responses say so; the
 //! transport is then probed once a minute. Throttles in a row, of different messages, pause it as well. A message that

@@ -327,16 +327,11 @@ fn each_mail_of_several_has_its_result() {
     assert!(matches!(outcomes[4], MessageOutcome::AccountRefused { .. }));
     assert!(matches!(outcomes[5], MessageOutcome::SendAlone { .. }));
     assert!(matches!(outcomes[6], MessageOutcome::Ambiguous { .. }));
-    for name in [
-        "CONFIGURATION_SET_NOT_FOUND",
-        "CONFIGURATION_SET_DOES_NOT_EXIST",
-    ] {
-        let outcomes = results(&[name; 7]);
-        assert!(
-            outcomes
-                .iter()
-                .all(|v| matches!(v, MessageOutcome::AccountRefused { .. }))
-        );
+    for name in ["NOT_FOUND", "DOES_NOT_EXIST"] {
+        let name = format!("CONFIGURATION_SET_{name}");
+        let outcomes = results(&[name.as_str(); 7]);
+        let is_refused = |v: &_| matches!(v, MessageOutcome::AccountRefused { .. });
+        assert!(outcomes.iter().all(is_refused));
     }
     let two = |body| fixture::outcomes(&ses, 2, 200, body);
     let without_id = two(
