@@ -259,6 +259,40 @@ mod tests {
     }
 
     #[test]
+    fn an_endpoint_with_the_path_of_requests_is_refused() {
+        let all = fixture::credentials(
+            "api_key = a\nregion = c\naccess_key_id = d\nsecret_access_key = e",
+        );
+        for (sender, path) in [
+            ("mailgun", "/v3"),
+            ("mailgun", "/v3/example.com"),
+            ("mailgun", "/v3/example.com/messages"),
+            ("sendgrid", "/v3"),
+            ("sendgrid", "/v3/mail/send"),
+            ("postmark", "/email"),
+            ("postmark", "/email/batch"),
+            ("resend", "/emails"),
+            ("resend", "/emails/batch"),
+            ("ses", "/v2/email"),
+            ("ses", "/v2/email/outbound-emails"),
+            ("ses", "/v2/email/outbound-bulk-emails"),
+        ] {
+            for slash in ["", "/"] {
+                let endpoint = format!("https://api.example.net{path}{slash}");
+                let error = choose(sender, &endpoint, "a@example.com", &all);
+                let what = format!(
+                    "must not end with {path}, which mailroom appends; write what is before it"
+                );
+                assert_eq!(
+                    error.err(),
+                    Some(Invalid::new("endpoint", what)),
+                    "{sender}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn what_several_mails_take_has_a_verdict_for_each() {
         let all = fixture::credentials(&format!(
             "secret = whsec_{}\napi_key = a\nregion = c\naccess_key_id = d\nsecret_access_key = e",
