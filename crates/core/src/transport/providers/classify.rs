@@ -52,7 +52,7 @@ fn unreadable(status: u16) -> MessageOutcome {
 fn unsigned(status: u16) -> MessageOutcome {
     MessageOutcome::NotProvider {
         reason: format!(
-            "http {status} without a sign that the mail was accepted: the endpoint does not take mail"
+            "http {status} without the provider's sign of success: the endpoint does not take mail"
         ),
     }
 }

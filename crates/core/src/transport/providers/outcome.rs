@@ -50,7 +50,7 @@ pub enum MessageOutcome {
     /// A status of success without the sign by which the provider accepts a message: something else has answered, such as
     /// the provider under a wrong path, or a proxy. The message waits, unless the provider answered before.
     NotProvider {
-        /// For example `http 200 without a sign that the mail was accepted: the endpoint does not take mail`.
+        /// For example `http 200 without the provider's sign of success: the endpoint does not take mail`.
         reason: String,
     },
     /// The provider has accepted a request with the same idempotency key and other contents. If an attempt of this message
