@@ -55,6 +55,23 @@ AS $$ SELECT min(a.started_at) FROM @extschema@.outbox_attempts a WHERE a.outbox
 COMMENT ON FUNCTION @extschema@._first_attempt_at(bigint) IS
     'Internal. When this mail was claimed for its first attempt, if that failed; NULL if its row was purged.';
 
+CREATE FUNCTION @extschema@._may_have_arrived(mail bigint) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path = pg_catalog, pg_temp
+    -- As above.
+    SET enable_seqscan = off
+    SET jit = off
+AS $$
+    SELECT EXISTS (
+        SELECT
+        FROM @extschema@.outbox_attempts a
+        WHERE a.outbox_id = mail
+          AND a.outcome IN ('ambiguous', 'lease_expired', 'late')
+    )
+$$;
+COMMENT ON FUNCTION @extschema@._may_have_arrived(bigint) IS
+    'Internal. Whether an attempt of this mail may have arrived: it was ambiguous, its lease expired, or its result came too late.';
+
 -- A difference of times that no attempt has may be no interval.
 CREATE VIEW @extschema@.outbox_history AS
 SELECT

@@ -22,6 +22,7 @@ GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_attempts_id_seq TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
     @extschema@._first_attempt_at(bigint),
+    @extschema@._may_have_arrived(bigint),
     @extschema@._batch_limit(),
     @extschema@._max_attempts(),
     @extschema@._urgent_priority(),

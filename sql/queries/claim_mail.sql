@@ -8,11 +8,13 @@ SELECT
         + 400 * (cardinality(c.recipients) + cardinality(c.cc) + cardinality(c.bcc) + cardinality(c.reply_to)) AS size,
     c.message_id::text, c.kind::text, c.recipients::text[], c.cc::text[], c.bcc::text[], c.reply_to::text[], c.subject::text,
     c.body_text::text, c.body_html::text, c.data::text, CASE WHEN isfinite(c.created_at) THEN date_part('epoch', c.created_at)::bigint ELSE 0 END AS created_at,
+    extract(epoch FROM c.created_at)::text AS created_at_text,
     CASE WHEN isfinite(c.expires_at) THEN date_part('epoch', c.expires_at)::bigint END AS expires_at, c.account_id,
     -- By this clock, since that of the sender may be another one.
     date_part('epoch', nullif(c.expires_at, 'infinity'::timestamptz)) - date_part('epoch', clock_timestamp()) AS expires_in,
     CASE WHEN c.failed_attempts > 0 THEN date_part('epoch', clock_timestamp())
         - date_part('epoch', coalesce(_first_attempt_at(c.id), CASE WHEN isfinite(c.created_at) THEN c.created_at END)) END AS age,
+    CASE WHEN c.failed_attempts > 0 THEN c.ambiguous_attempts > 0 OR _may_have_arrived(c.id) ELSE false END AS may_have_arrived,
     c.ambiguous_alone, c.ambiguous_attempts, c.priority::integer, CASE WHEN isfinite(c.send_at) THEN (date_part('epoch', c.send_at) * 1000000::double precision)::bigint ELSE 0 END AS send_at,
     c.group_key, c.batch::text, coalesce(c.fallback_from <> c.transport, false) AS fell_back, (SELECT _redirect_to()) AS "mailroom.redirect_to"
 FROM mailroom_claim($1, make_interval(secs => $4), $2, $3) c

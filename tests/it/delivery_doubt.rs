@@ -3,6 +3,7 @@
 
 mod batches;
 mod parked;
+mod signs;
 mod unsettled;
 
 use std::collections::HashMap;

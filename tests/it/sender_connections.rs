@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::cluster::{Stop, eventually, eventually_or_tell, number};
 use crate::pooler::Pooler;
-use crate::receiver::status;
+use crate::receiver::{Reaction, status};
 use crate::sender_scene::{Scene, Sender, load, program};
 
 #[test]
@@ -221,8 +221,24 @@ fn a_check_says_what_is_wrong() {
     ] {
         assert!(text.contains(wrong), "{wrong}: {text}");
     }
-    // No server listens there, and an address that must not be connected to.
+    // It answers, but is not the provider.
     let working = std::fs::read_to_string(&scene.transports).unwrap();
+    let of_resend = format!(
+        "[transports.main]\nprovider = \"resend\"\nendpoint = \"http://{}\"\napi_key = \"hunter2\"\n\
+         from = \"a@example.com\"\nallowed_networks = [\"127.0.0.1\"]\n",
+        scene.receiver.address
+    );
+    std::fs::write(&scene.transports, of_resend).unwrap();
+    scene
+        .receiver
+        .react(|_| Reaction::Answer(200, String::new(), "Welcome".to_owned()));
+    let began = std::time::Instant::now();
+    let (code, text) = check(&scene, &["--to", "a@example.com"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("does not take mail"), "{text}");
+    assert!(!text.contains("accepted"), "{text}");
+    assert!(began.elapsed() < Duration::from_secs(30));
+    // No server listens there, and an address that must not be connected to.
     let closed = format!("http://127.0.0.1:{}/", crate::process::free_port());
     for (from, to, wrong) in [
         (

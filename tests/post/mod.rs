@@ -5,6 +5,7 @@
 //!
 //! - `delivery_pauses::a_pause_keeps_mail_in_from_its_commit_on` blocks the worker in a batch that it collects, after
 //!   which it would deliver;
+//! - `delivery_doubt::signs::the_key_differs_between_databases_and_not_between_attempts` has two databases;
 //! - `delivery_faults::dropping_the_extension_while_mail_is_under_way_ends_the_worker`: the program tries to connect as
 //!   long as it runs;
 //! - `delivery_transports::those_of_the_worker_stay_however_long_nothing_changes` reads what the worker publishes.

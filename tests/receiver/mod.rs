@@ -51,7 +51,7 @@ pub enum Reaction {
     Hang,
     /// Exactly these bytes, then nothing until the client closes the connection.
     Stall(Vec<u8>),
-    /// Status 200, and a body that continues as long as the client reads it.
+    /// Status 202, and a body that continues as long as the client reads it.
     Endless,
     /// The end of the connection.
     Close,
@@ -242,7 +242,7 @@ fn answer(
         }
         Reaction::Endless => {
             shared.accepted.lock().unwrap().push(id.to_owned());
-            let head = b"HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n";
+            let head = b"HTTP/1.1 202 X\r\ntransfer-encoding: chunked\r\n\r\n";
             let chunk = [b"1000\r\n".as_slice(), &[b'x'; 0x1000], b"\r\n"].concat();
             let _ = writer.set_write_timeout(Some(Duration::from_millis(200)));
             if writer.write_all(head).is_err() {

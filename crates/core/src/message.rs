@@ -12,7 +12,7 @@ read_by_name! {
     pub struct Message {
         /// `outbox.id`.
         pub id: i64,
-        /// `outbox.message_id` as text: the same for all attempts, so it is the idempotency key.
+        /// `outbox.message_id` as text: the same for all attempts.
         pub message_id: String,
         /// `activation`, `password_recovery`, or a kind of the application.
         pub kind: String,
@@ -39,6 +39,8 @@ read_by_name! {
         pub is_last_attempt: bool,
         /// When the message was scheduled, in seconds since 1970.
         pub created_at: i64,
+        /// The same in full: with microseconds.
+        pub created_at_text: String,
         /// When it expires, in seconds since 1970; `None` for no limit.
         pub expires_at: Option<i64>,
         /// `accounts.id` for token mail.
@@ -77,6 +79,13 @@ impl Message {
         original.append(&mut self.cc);
         original.append(&mut self.bcc);
         self.original_recipients = original;
+    }
+
+    /// What identifies the message at a provider that recognizes repeated requests: the same for all attempts, over all
+    /// transports, and after a dump; another one for each message of other databases, which may have the same
+    /// `message_id`.
+    pub fn idempotency_key(&self) -> String {
+        format!("{}-{}-{}", self.message_id, self.id, self.created_at_text)
     }
 
     /// Whether it carries a token. An application cannot use these kinds.

@@ -9,13 +9,17 @@
 //! | `healthy` | as many at a time as configured | at the start, and after a probe that was accepted |
 //! | `slowed` | fewer at a time, one more after each round of accepted requests | a throttle has ended |
 //! | `throttled` | none until a given time; then half as many at a time | the provider asks for fewer requests |
-//! | `paused` | a *probe*, one request with another message each time; it counts as an attempt only if it, or its batch before, may have been sent | see the limits below |
+//! | `paused` | a *probe*, one request, with another message each time unless something else than the provider answers; it counts as an attempt only if it, or its batch before, may have been sent | see the limits below |
 //!
 //! A long wait that the provider asks for, with a throttle or a failure, is believed when two responses say so; the
 //! transport is then probed once a minute. Throttles in a row, of different messages, pause it as well. A message that
 //! is throttled may have met a rate limit: its attempts count only if it was throttled in the first request after a
 //! wait, again and again, and others were accepted in between. A message that is refused for its contents or addresses
 //! may be refused because of our configuration as long as no other message is accepted.
+//!
+//! A transport whose provider has a sign of success is *unproven* until a message is accepted, and again after a status of
+//! success without that sign: one request with one message at a time. If it has no sign either, the message may have been
+//! accepted by something else, so each probe is this very message, and no other one can have copies.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -37,6 +41,8 @@ const MAX_REFUSED: usize = 5;
 const MAX_FAILED: usize = 16;
 /// Requests in a row that did not reach the provider, with the same message or with others, that pause the transport.
 const MAX_UNREACHABLE: usize = 3;
+/// The same while the transport is unproven: one request at a time takes longer to show it.
+const MAX_FAILED_UNPROVEN: usize = 3;
 /// Refusals of messages in a row, for their contents or addresses, that pause the transport: of ten messages, or of fewer
 /// that were refused this often together.
 const MAX_REJECTED: usize = 10;
@@ -109,6 +115,11 @@ pub struct CircuitBreaker {
     /// The number of the first request after the latest throttle.
     first_after_throttle: u64,
     suspects: Suspects,
+    /// `None` if a message was accepted; otherwise the transport is unproven in requests after this one.
+    unproven_since: Option<u64>,
+    /// The message with which an unproven transport is probed: the latest probe was this one and was not answered by the
+    /// provider.
+    same_probe: Option<i64>,
     /// Pauses and throttles in a row, which determine the length of the next.
     pauses: u32,
     throttles: u32,
@@ -143,6 +154,27 @@ impl CircuitBreaker {
             self.throttled_for_long = None;
         }
         self.retry_now(now);
+    }
+
+    /// Any status of success of later requests accepts a message.
+    pub fn trust(&mut self) {
+        (self.unproven_since, self.same_probe) = (None, None);
+    }
+
+    /// What was accepted until now shows nothing about the provider of later requests.
+    pub fn distrust(&mut self) {
+        self.unproven_since = Some(self.latest);
+        self.same_probe = None;
+    }
+
+    /// If the transport is unproven, the number of the latest request before it was.
+    pub fn unproven_since(&self) -> Option<u64> {
+        self.unproven_since
+    }
+
+    /// The message that each probe repeats, if there is one.
+    pub fn same_probe(&self) -> Option<i64> {
+        self.same_probe
     }
 
     /// Ends a throttle, or makes the next probe of a paused transport due, and starts the back-off from the beginning.

@@ -28,6 +28,7 @@ pub(crate) fn mail(id: i64) -> Mail {
         group_key: None,
         ambiguous_attempts: 0,
         ambiguous_alone: true,
+        may_have_arrived: false,
         batch: None,
         ends_as_error: false,
         fell_back: false,

@@ -59,7 +59,7 @@ impl Deliverer {
             Event::Exchanged(result) => self.note_exchanged(now, *result),
             Event::ClockJumped => {
                 self.clock_jumped_at = now;
-                self.release_waiting();
+                self.release_waiting(None);
             }
             Event::ClaimsInForce(ids) => self.drop_lost(&ids),
             Event::Unsendable {
@@ -104,6 +104,11 @@ impl Deliverer {
         let concurrency = config.concurrency;
         self.set_config(config);
         if has_new_account {
+            if self.has_success_sign() {
+                self.breaker.distrust();
+            } else {
+                self.breaker.trust();
+            }
             self.last_request_to_old_account = self.latest_request;
             self.split_batches(|_| true);
         }
@@ -155,7 +160,7 @@ impl Deliverer {
         self.claim_wanted |= self.claim_at.take_if(|at| *at <= now).is_some();
         self.end_collecting(now);
         if self.is_halted {
-            self.release_waiting();
+            self.release_waiting(None);
         } else if self.leases_end_at.is_none_or(|end| now < end) {
             self.send_requests(now, &mut actions);
         }
@@ -170,6 +175,7 @@ impl Deliverer {
             SendPermit::Requests(concurrency) => {
                 self.probe_doublings = 0;
                 while self.requests.len() < concurrency
+                    && !self.waits_for_proof()
                     && !self.rate_limiter.is_waiting(now)
                     && let Some(mails) = self.next_request(now)
                 {
@@ -177,7 +183,7 @@ impl Deliverer {
                 }
                 // The search for the next request may have paused the transport.
                 if self.breaker.is_paused() {
-                    self.release_waiting();
+                    self.release_waiting_in_pause();
                 }
             }
             SendPermit::Probe if self.rate_limiter.is_waiting(now) || !self.has_mail() => {}
@@ -189,7 +195,7 @@ impl Deliverer {
             }
             SendPermit::Probe if self.has_no_urgent_mail() => {
                 self.breaker.put_off_probe();
-                self.release_waiting();
+                self.release_waiting_in_pause();
             }
             SendPermit::Probe => {
                 if let Some(mails) = self.next_probe(now) {
@@ -206,7 +212,7 @@ impl Deliverer {
             SendPermit::ProbeInFlight => {}
             SendPermit::WaitUntil(until) => {
                 if self.breaker.is_paused() || until.saturating_sub(now) > SHORT_WAIT {
-                    self.release_waiting();
+                    self.release_waiting_in_pause();
                 }
             }
         }

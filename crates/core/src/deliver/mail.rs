@@ -31,6 +31,8 @@ pub struct Mail {
     pub ambiguous_attempts: i32,
     /// Whether it was alone in the request in at least one of these attempts. An idempotent provider recognizes it then.
     pub ambiguous_alone: bool,
+    /// Whether an earlier attempt of it may have arrived: it was ambiguous, its lease expired, or its result came too late.
+    pub may_have_arrived: bool,
     /// The key of the batch whose outcome is unknown; see [`super::retry_batches`]. `None` in the queue.
     pub batch: Option<String>,
     /// Whether it ends as an error if the next attempt fails: the last of `outbox.max_attempts`. After an attempt that is the
@@ -66,6 +68,7 @@ impl Mail {
             group_key: Column::read(row, "group_key")?,
             ambiguous_attempts: Column::read(row, "ambiguous_attempts")?,
             ambiguous_alone: Column::read(row, "ambiguous_alone")?,
+            may_have_arrived: Column::read(row, "may_have_arrived")?,
             batch: Column::read(row, "batch")?,
             ends_as_error: Column::read(row, "ends_as_error")?,
             fell_back: Column::read(row, "fell_back")?,

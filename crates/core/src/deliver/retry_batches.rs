@@ -13,16 +13,16 @@ use super::mail::Mail;
 /// How long a batch waits until all its mails have been claimed again.
 const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The key of a batch: a UUID (RFC 9562, version 8) made from the provider account and from the `message_id`s of the
+/// The key of a batch: a UUID (RFC 9562, version 8) made from the provider account and from the idempotency keys of the
 /// mails, in any order.
 pub fn batch_key<'m>(account: &str, mails: impl Iterator<Item = &'m Mail>) -> String {
-    let mut ids: Vec<&str> = mails.map(|mail| mail.message.message_id.as_str()).collect();
-    ids.sort_unstable();
+    let mut keys: Vec<String> = mails.map(|mail| mail.message.idempotency_key()).collect();
+    keys.sort_unstable();
     let mut hash = Sha256::new();
     hash.update(account.as_bytes());
-    for id in ids {
+    for key in keys {
         hash.update([0]);
-        hash.update(id.as_bytes());
+        hash.update(key.as_bytes());
     }
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash.finalize()[..16]);

@@ -18,6 +18,12 @@ pub trait Capabilities: Send + Sync {
         true
     }
 
+    /// Whether a response of the provider that a message was accepted has a sign that no other server's has. Without one,
+    /// any status of success accepts a message.
+    fn has_success_sign(&self) -> bool {
+        false
+    }
+
     /// How long after a request the provider recognizes its repetition, at least, so that repeating it is safe; `None` if it
     /// recognizes none.
     fn idempotency_window(&self) -> Option<Duration>;

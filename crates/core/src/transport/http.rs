@@ -24,6 +24,8 @@ use crate::line;
 
 mod connector;
 mod outgoing;
+#[cfg(test)]
+mod tests;
 
 use connector::{Connector, Denied};
 pub use connector::{Reached, reach};
@@ -84,6 +86,8 @@ pub struct HttpResponse {
     /// The headers.
     pub headers: HeaderMap,
     body: Incoming,
+    /// Whether the body ended before its end; see [`HttpResponse::is_broken_off`].
+    is_broken_off: bool,
     /// When the time for the whole request is up.
     deadline: Instant,
 }
@@ -97,8 +101,13 @@ impl HttpResponse {
         let mut read = Vec::new();
         while read.len() < limit && !self.body.is_end_stream() {
             let frame = tokio::time::timeout_at(deadline, self.body.frame());
-            let Ok(Some(Ok(frame))) = frame.await else {
-                break;
+            let frame = match frame.await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(None) => break,
+                Ok(Some(Err(_))) | Err(_) => {
+                    self.is_broken_off = true;
+                    break;
+                }
             };
             if let Ok(data) = frame.into_data() {
                 let room = limit - read.len();
@@ -106,6 +115,11 @@ impl HttpResponse {
             }
         }
         read
+    }
+
+    /// Whether the connection or the time ended before the body that was read.
+    pub fn is_broken_off(&self) -> bool {
+        self.is_broken_off
     }
 }
 
@@ -178,6 +192,7 @@ impl Client {
                         status: head.status.as_u16(),
                         headers: head.headers,
                         body,
+                        is_broken_off: false,
                         deadline,
                     })
                 }

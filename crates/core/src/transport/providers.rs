@@ -3,7 +3,7 @@
 //! There is one file for each provider. A provider builds requests and classifies responses; it never opens a
 //! connection, waits or logs. The formats are those of the providers' published documentation.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use hyper::{HeaderMap, Uri};
@@ -24,12 +24,15 @@ mod json;
 mod mac;
 pub(super) mod mailbox;
 mod mailgun;
+mod outcome;
 mod postmark;
 mod resend;
 mod sendgrid;
 mod ses;
 mod sigv4;
 mod webhook;
+
+pub use outcome::MessageOutcome;
 
 /// Maximum characters of a tag.
 const TAG_MAX: usize = 128;
@@ -134,116 +137,11 @@ pub struct Response<'a> {
     pub headers: &'a HeaderMap,
     /// The body.
     pub body: &'a [u8],
+    /// Whether the connection or the time ended before the body did. A body that was cut at the limit is none of these:
+    /// no true success is that long.
+    pub is_broken_off: bool,
     /// The time of its arrival, for a `Retry-After` that is a date.
     pub now: SystemTime,
-}
-
-/// The result for one message of a request. The last five are decided without a response. Reasons are short, without control characters, and never quote a body,
-/// which may repeat the token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MessageOutcome {
-    /// Accepted.
-    Sent {
-        /// The provider's id of the message.
-        provider_id: Option<String>,
-    },
-    /// Failed for now. The attempt counts.
-    Retry {
-        /// For example `http 503`.
-        reason: String,
-        /// The minimum wait before the next attempt, if the provider names one.
-        after: Option<Duration>,
-    },
-    /// The provider asks for fewer requests. The attempt does not count.
-    Throttled {
-        /// For example `http 429`.
-        reason: String,
-        /// How long to wait, if the provider says so.
-        after: Option<Duration>,
-    },
-    /// The provider refuses this message. The refusal counts against the message only while other messages are
-    /// accepted.
-    Refused {
-        /// For example `http 422 validation_error`.
-        reason: String,
-    },
-    /// The provider refuses a recipient. The message ends; this shows nothing about the transport.
-    RecipientRefused {
-        /// For example `http 422 406: the recipient is inactive`.
-        reason: String,
-    },
-    /// The provider does not accept a recipient for now. The attempt counts; this shows nothing about the transport.
-    RecipientDeferred {
-        /// For example `smtp 450 4.2.0`.
-        reason: String,
-    },
-    /// The provider refuses the account until an operator acts: credentials, quota, suspension. The attempt does not
-    /// count.
-    AccountRefused {
-        /// For example `http 401: the credentials were refused`.
-        reason: String,
-    },
-    /// The batch was refused as a whole for one unknown message: none was accepted, and each is to be sent alone. Never
-    /// the outcome of a request with one message.
-    SendAlone {
-        /// For example `http 422 validation_error`.
-        reason: String,
-    },
-    /// The message may have been accepted: the request was written, and there was no response, or an unreadable one.
-    Ambiguous {
-        /// For example `timeout after the request was written`.
-        reason: String,
-    },
-    /// The deliverer no longer waited for the response: the message may have been accepted. This shows nothing about the
-    /// transport.
-    Abandoned,
-    /// There was no connection.
-    NoConnection {
-        /// For example `no connection: connection refused`.
-        reason: String,
-    },
-    /// Nothing of the request was written, or not its end: the message was not sent.
-    NotSent {
-        /// For example `timeout before the request was written`.
-        reason: String,
-    },
-    /// The network policy denies the endpoint: nothing was sent.
-    EndpointDenied {
-        /// For example `address 10.0.0.1 is not public; see allowed_networks`.
-        reason: String,
-    },
-    /// This transport can never carry the message: the message ends, and this shows nothing about the transport.
-    Unsendable {
-        /// For example `there is no body`.
-        reason: String,
-    },
-}
-
-impl MessageOutcome {
-    /// Whether it is not known if the message was accepted.
-    pub fn is_ambiguous(&self) -> bool {
-        matches!(self, Self::Ambiguous { .. } | Self::Abandoned)
-    }
-
-    /// The reason, for people; empty if the message was accepted.
-    pub fn reason(&self) -> &str {
-        match self {
-            Self::Sent { .. } => "",
-            Self::Abandoned => "given up before there was a response",
-            Self::Retry { reason, .. }
-            | Self::Throttled { reason, .. }
-            | Self::Refused { reason }
-            | Self::RecipientRefused { reason }
-            | Self::RecipientDeferred { reason }
-            | Self::AccountRefused { reason }
-            | Self::SendAlone { reason }
-            | Self::Ambiguous { reason }
-            | Self::NoConnection { reason }
-            | Self::NotSent { reason }
-            | Self::EndpointDenied { reason }
-            | Self::Unsendable { reason } => reason,
-        }
-    }
 }
 
 /// The protocol of one provider.
@@ -363,6 +261,40 @@ mod tests {
         for sender in ["ses", "sendgrid", "postmark", "resend", "mailgun"] {
             let error = choose(sender, "", "", &all).err().unwrap();
             assert_eq!(error, Invalid::missing("from"));
+        }
+    }
+
+    #[test]
+    fn an_endpoint_with_the_path_of_requests_is_refused() {
+        let all = fixture::credentials(
+            "api_key = a\nregion = c\naccess_key_id = d\nsecret_access_key = e",
+        );
+        for (sender, path) in [
+            ("mailgun", "/v3"),
+            ("mailgun", "/v3/example.com"),
+            ("mailgun", "/v3/example.com/messages"),
+            ("sendgrid", "/v3"),
+            ("sendgrid", "/v3/mail/send"),
+            ("postmark", "/email"),
+            ("postmark", "/email/batch"),
+            ("resend", "/emails"),
+            ("resend", "/emails/batch"),
+            ("ses", "/v2/email"),
+            ("ses", "/v2/email/outbound-emails"),
+            ("ses", "/v2/email/outbound-bulk-emails"),
+        ] {
+            for slash in ["", "/"] {
+                let endpoint = format!("https://api.example.net{path}{slash}");
+                let error = choose(sender, &endpoint, "a@example.com", &all);
+                let what = format!(
+                    "must not end with {path}, which mailroom appends; write what is before it"
+                );
+                assert_eq!(
+                    error.err(),
+                    Some(Invalid::new("endpoint", what)),
+                    "{sender}"
+                );
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Sends a test message through each transport, with a deliverer whose store contains only these messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
@@ -51,6 +51,7 @@ pub fn message(id: i64, to: &str) -> Message {
         subject: "Test message of mailroom".to_owned(),
         body_text: Some("This message was sent by mailroom check.\n".to_owned()),
         created_at: i64::try_from(now.as_secs()).unwrap_or_default(),
+        created_at_text: format!("{}.{:06}", now.as_secs(), now.subsec_micros()),
         ..Message::default()
     }
 }
@@ -138,6 +139,8 @@ struct Trial {
     tests: Vec<Test>,
     /// The reason of each transport that is not healthy.
     reasons: BTreeMap<String, String>,
+    /// The transports that are paused; each may hold its message for the next probe.
+    paused: BTreeSet<String>,
 }
 
 impl Trial {
@@ -151,6 +154,7 @@ impl Trial {
         Self {
             tests: names.iter().enumerate().map(test).collect(),
             reasons: BTreeMap::new(),
+            paused: BTreeSet::new(),
         }
     }
 
@@ -163,6 +167,7 @@ impl Trial {
         self.tests.iter().all(|test| {
             let is_known = self.reasons.contains_key(&test.transport);
             test.outcome.is_some()
+                || self.paused.contains(&test.transport)
                 || test
                     .released_at
                     .is_some_and(|at| is_known || at.elapsed() >= REASON_TIMEOUT)
@@ -170,7 +175,7 @@ impl Trial {
     }
 
     fn into_outcomes(self) -> BTreeMap<String, Outcome> {
-        let Self { tests, reasons } = self;
+        let Self { tests, reasons, .. } = self;
         let outcome = |test: Test| {
             let outcome = test.outcome.unwrap_or_else(|| {
                 let reason = reasons.get(&test.transport).cloned();
@@ -194,6 +199,7 @@ fn mail(id: i64, to: &str) -> Mail {
         group_key: None,
         ambiguous_attempts: 0,
         ambiguous_alone: true,
+        may_have_arrived: false,
         batch: None,
         ends_as_error: false,
         fell_back: false,
@@ -267,7 +273,10 @@ impl Store for Trial {
             let text = |name: &str| row.get(name).and_then(Value::as_str).unwrap_or_default();
             if !text("reason").is_empty() {
                 let name = text("name").to_owned();
-                self.reasons.insert(name, text("reason").to_owned());
+                self.reasons.insert(name.clone(), text("reason").to_owned());
+                if text("state") == "paused" {
+                    self.paused.insert(name);
+                }
             }
         }
         Ok(())

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::suspects::Earlier;
 use super::{
     CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_PAUSE,
-    LONGEST_REFUSAL_PAUSE, LONGEST_THROTTLE, MAX_FAILED, MAX_REFUSED, MAX_REJECTED,
-    MAX_THROTTLE_DOUBLINGS, MAX_THROTTLED, MAX_UNREACHABLE, MAX_WAITS_IN_VAIN, Origin,
-    THROTTLE_LOG_INTERVAL, doubled,
+    LONGEST_REFUSAL_PAUSE, LONGEST_THROTTLE, MAX_FAILED, MAX_FAILED_UNPROVEN, MAX_REFUSED,
+    MAX_REJECTED, MAX_THROTTLE_DOUBLINGS, MAX_THROTTLED, MAX_UNREACHABLE, MAX_WAITS_IN_VAIN,
+    Origin, THROTTLE_LOG_INTERVAL, doubled,
 };
 use crate::deliver::Time;
 use crate::deliver::events::LogEvent;
@@ -18,6 +18,15 @@ impl CircuitBreaker {
     pub fn record(&mut self, now: Time, of: Origin, outcome: &MessageOutcome) -> Disposition {
         // Whether the request was sent before a pause or a change of the configuration.
         let is_outdated = of.request < self.evidence_from && !self.is_paused();
+        let was_sent = !matches!(
+            outcome,
+            MessageOutcome::NoConnection { .. }
+                | MessageOutcome::NotSent { .. }
+                | MessageOutcome::EndpointDenied { .. }
+        );
+        if was_sent && of.request >= self.evidence_from {
+            self.same_probe = None;
+        }
         match outcome {
             MessageOutcome::Throttled { .. }
             | MessageOutcome::AccountRefused { .. }
@@ -36,6 +45,7 @@ impl CircuitBreaker {
                 Disposition::Settle
             }
             MessageOutcome::Sent { .. } => self.note_accepted(now, of),
+            MessageOutcome::NotProvider { reason } => self.note_not_provider(now, of, reason),
             MessageOutcome::Retry { reason, after } => self.note_failed(now, of, reason, *after),
             MessageOutcome::NotSent { reason } => self.note_failed(now, of, reason, None),
             MessageOutcome::Ambiguous { reason } => {
@@ -58,9 +68,9 @@ impl CircuitBreaker {
                 self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE)
             }
             // These show nothing about the transport.
-            MessageOutcome::RecipientRefused { .. } | MessageOutcome::Unsendable { .. } => {
-                Disposition::End
-            }
+            MessageOutcome::RecipientRefused { .. }
+            | MessageOutcome::Unsendable { .. }
+            | MessageOutcome::KeyUsed { .. } => Disposition::End,
             MessageOutcome::RecipientDeferred { .. } | MessageOutcome::Abandoned => {
                 Disposition::Settle
             }
@@ -69,6 +79,7 @@ impl CircuitBreaker {
 
     fn note_accepted(&mut self, now: Time, of: Origin) -> Disposition {
         self.suspects.remove(of.id);
+        self.unproven_since.take_if(|since| of.request > *since);
         self.forget_failures();
         self.throttled_for_long = None;
         self.suspects.accepted = self.suspects.accepted.max(of.request);
@@ -108,6 +119,24 @@ impl CircuitBreaker {
         Disposition::Settle
     }
 
+    /// A status of success without the provider's sign. The message may have been accepted: if the provider answered before,
+    /// the attempt counts as ambiguous; otherwise the next probes show it.
+    fn note_not_provider(&mut self, now: Time, of: Origin, reason: &str) -> Disposition {
+        let was_unproven = self.unproven_since.is_some_and(|since| of.request > since);
+        // Not for a request from before a pause or a change of the configuration.
+        if of.request >= self.evidence_from {
+            self.unproven_since.get_or_insert(self.latest);
+            self.suspects.add_probed(of.id, of.request);
+            self.pause_after(now, of, reason, LONGEST_REFUSAL_PAUSE);
+        }
+        if was_unproven {
+            self.same_probe = Some(of.leader);
+            Disposition::Release
+        } else {
+            Disposition::Settle
+        }
+    }
+
     /// A message got no further. The attempt counts unless the transport is paused.
     fn note_failed(
         &mut self,
@@ -130,7 +159,12 @@ impl CircuitBreaker {
             self.failures += 1;
             self.failed.insert(of.leader);
         }
-        let is_transport = self.failures >= MAX_FAILED && self.failed.len() > 1;
+        let limit = if self.unproven_since.is_some() {
+            MAX_FAILED_UNPROVEN
+        } else {
+            MAX_FAILED
+        };
+        let is_transport = self.failures >= limit && self.failed.len() > 1;
         if is_transport || self.unreachable >= MAX_UNREACHABLE {
             return self.pause_after(now, of, reason, LONGEST_PAUSE);
         }

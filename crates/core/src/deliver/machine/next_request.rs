@@ -29,7 +29,10 @@ impl Deliverer {
             self.attribute_refusals(now);
             return None;
         };
-        let max_batch = self.max_batch.unwrap_or(usize::MAX);
+        let max_batch = match self.breaker.unproven_since() {
+            Some(_) => 1,
+            None => self.max_batch.unwrap_or(usize::MAX),
+        };
         let batch_limit = self.batch_limit().min(max_batch);
         let rate = self.rate();
         let mut cost = added_cost(rate, &first);
@@ -51,8 +54,16 @@ impl Deliverer {
     /// The probe of a paused transport: a mail that was not refused before, or else a batch that may have been sent.
     pub(super) fn next_probe(&mut self, now: Time) -> Option<Vec<Mail>> {
         self.split_unrepeatable_batches(now);
+        let same = self.breaker.same_probe();
+        let is_same = |mails: &[Mail]| mails.iter().any(|mail| Some(mail.message.id) == same);
+        if let Some(mails) = self.retry_batches.take_next(is_same) {
+            return self.admit(now, mails);
+        }
         let next = self.next_mail(now);
-        let is_suspect = |mail: &Mail| self.breaker.is_suspect(mail.message.id);
+        let is_suspect = |mail: &Mail| {
+            let id = mail.message.id;
+            self.breaker.is_suspect(id) && self.breaker.same_probe() != Some(id)
+        };
         if next.as_ref().is_none_or(is_suspect) {
             // A larger claim may find a mail that was not refused before.
             self.probe_doublings = (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS);
@@ -98,7 +109,12 @@ impl Deliverer {
         loop {
             let breaker = &self.breaker;
             let is_other = |mail: &Mail| !breaker.is_suspect(mail.message.id);
-            let mail = match self.queue.take(is_other) {
+            let is_same = |mail: &Mail| Some(mail.message.id) == breaker.same_probe();
+            let mail = match self
+                .queue
+                .take(is_same)
+                .or_else(|| self.queue.take(is_other))
+            {
                 None if only_others => None,
                 // The first mail of a group keeps no other from being the probe.
                 None if breaker.is_paused()

@@ -47,6 +47,17 @@ impl EndedRequest {
     }
 }
 
+/// If the provider knows the idempotency key, it has accepted this mail in an earlier attempt, if one may have arrived: the
+/// contents have changed since, as after a change of the template.
+fn with_known_key((mail, outcome): (Mail, MessageOutcome)) -> (Mail, MessageOutcome) {
+    match outcome {
+        MessageOutcome::KeyUsed { .. } if mail.may_have_arrived => {
+            (mail, MessageOutcome::Sent { provider_id: None })
+        }
+        outcome => (mail, outcome),
+    }
+}
+
 impl Deliverer {
     /// Applies the result of a request.
     pub(super) fn note_request_done(&mut self, now: Time, number: u64, result: RequestResult) {
@@ -60,6 +71,7 @@ impl Deliverer {
         let mut results: Vec<_> = Arc::unwrap_or_clone(mails)
             .into_iter()
             .zip(outcomes)
+            .map(with_known_key)
             .collect();
         for (dropped, _) in results.extract_if(.., |(mail, _)| !self.held.contains(mail)) {
             self.queue.finish(&dropped);
@@ -107,6 +119,7 @@ impl Deliverer {
             let is_undecided = match outcome {
                 MessageOutcome::Ambiguous { .. }
                 | MessageOutcome::Abandoned
+                | MessageOutcome::NotProvider { .. }
                 | MessageOutcome::Retry { .. } => true,
                 MessageOutcome::Throttled { .. }
                 | MessageOutcome::AccountRefused { .. }
@@ -233,7 +246,10 @@ impl Deliverer {
                     .sent(mail.claim(), provider_id, &request.refused);
                 self.queue.finish(&mail);
             }
-            (Disposition::Settle, outcome) if outcome.is_ambiguous() => {
+            (Disposition::Settle, outcome)
+                if outcome.is_ambiguous()
+                    || matches!(outcome, MessageOutcome::NotProvider { .. }) =>
+            {
                 self.note_ambiguous(now, &mail, request, &reason);
             }
             (disposition, outcome) => {

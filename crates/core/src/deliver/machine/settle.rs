@@ -53,10 +53,17 @@ impl Deliverer {
         self.settlements.released.push(mail.claim());
     }
 
-    /// Releases all held mails that are neither in flight nor settled.
-    pub(super) fn release_waiting(&mut self) {
-        let mut waiting = self.queue.retain(|_| false);
-        waiting.extend(self.retry_batches.take_where(|_| true));
+    /// Releases the held mails that are neither in flight nor settled, for the time of a pause. The mail that each probe
+    /// repeats stays claimed: more urgent mail would be claimed before it, and it must not go to a fallback.
+    pub(super) fn release_waiting_in_pause(&mut self) {
+        self.release_waiting(self.breaker.same_probe());
+    }
+
+    /// Releases all held mails that are neither in flight nor settled, except this one, or its batch.
+    pub(super) fn release_waiting(&mut self, kept: Option<i64>) {
+        let mut waiting = self.queue.retain(|mail| Some(mail.message.id) == kept);
+        let is_kept = |mails: &[Mail]| mails.iter().any(|mail| Some(mail.message.id) == kept);
+        waiting.extend(self.retry_batches.take_where(|mails| !is_kept(mails)));
         waiting.iter().for_each(|mail| self.release(mail));
     }
 

@@ -135,6 +135,18 @@ impl Deliverer {
         config.map_or(1, |config| config.capabilities.batch_limit().max(1))
     }
 
+    /// Whether the provider has a sign of success.
+    pub(super) fn has_success_sign(&self) -> bool {
+        let config = self.config.as_ref();
+        config.is_some_and(|config| config.capabilities.has_success_sign())
+    }
+
+    /// Whether the transport is unproven, and the request that may prove it is in flight.
+    pub(super) fn waits_for_proof(&self) -> bool {
+        let since = self.breaker.unproven_since();
+        since.is_some_and(|since| self.requests.keys().any(|request| *request > since))
+    }
+
     pub(super) fn max_ambiguous(&self) -> i32 {
         let config = self.config.as_ref();
         config.map_or(0, |config| config.max_ambiguous)

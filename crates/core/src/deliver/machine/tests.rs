@@ -24,11 +24,16 @@ use crate::transport::rate::{Rate, Unit};
 struct Fake {
     batch: usize,
     idempotent: bool,
+    has_sign: bool,
 }
 
 impl Capabilities for Fake {
     fn batch_limit(&self) -> usize {
         self.batch
+    }
+
+    fn has_success_sign(&self) -> bool {
+        self.has_sign
     }
 
     fn idempotency_window(&self) -> Option<Duration> {
@@ -92,9 +97,11 @@ enum Mood {
     Away,
     /// Connections are refused here.
     Denied,
+    /// Something else responds with 200 to everything.
+    Other,
 }
 
-const MOODS: [Mood; 10] = [
+const MOODS: [Mood; 11] = [
     Mood::Fine,
     Mood::Mute,
     Mood::Deaf,
@@ -105,6 +112,7 @@ const MOODS: [Mood; 10] = [
     Mood::Broken,
     Mood::Away,
     Mood::Denied,
+    Mood::Other,
 ];
 
 struct Sent {
@@ -117,6 +125,8 @@ struct Sent {
 struct Shape {
     batch: usize,
     idempotent: bool,
+    /// Whether the provider has a sign of success.
+    has_sign: bool,
     concurrency: usize,
     max_ambiguous: i32,
     rate: Option<&'static str>,
@@ -183,6 +193,7 @@ impl World {
             capabilities: Arc::new(Fake {
                 batch: self.shape.batch,
                 idempotent: self.shape.idempotent,
+                has_sign: self.shape.has_sign,
             }),
             concurrency: self.shape.concurrency,
             rate: self.shape.rate.and_then(Rate::parse),
@@ -374,3 +385,4 @@ mod network;
 mod outbox;
 mod policy;
 mod probes;
+mod unproven;

@@ -74,11 +74,11 @@ async fn send(client: ProviderClient, request: Request, count: usize, mut comple
             let mut time = Duration::MAX;
             if count == 1 && (200..300).contains(&response.status) {
                 // The provider has accepted the only mail, even if the body never comes.
-                completion.settle(classify(&*client.provider, count, &response, &[]));
+                completion.settle(classify(&*client.provider, count, &response, None));
                 time = BODY_OF_ONE;
             }
             let body = response.read(body_limit(count), time).await;
-            classify(&*client.provider, count, &response, &body)
+            classify(&*client.provider, count, &response, Some(&body))
         }
         Err(outcome) => RequestResult {
             outcomes: vec![outcome; count],
@@ -101,19 +101,20 @@ fn body_limit(count: usize) -> usize {
     (64 << 10).max(count * (4 << 10))
 }
 
-/// The result of a request with this number of mails.
+/// The result of a request with this number of mails; without a body, as if that broke off at once.
 fn classify(
     provider: &dyn Provider,
     count: usize,
     response: &HttpResponse,
-    body: &[u8],
+    body: Option<&[u8]>,
 ) -> RequestResult {
     let mut outcomes = provider.outcomes(
         count,
         &Response {
             status: response.status,
             headers: &response.headers,
-            body,
+            body: body.unwrap_or_default(),
+            is_broken_off: body.is_none() || response.is_broken_off(),
             now: SystemTime::now(),
         },
     );

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
-/// Whether the body of a request was taken, and with it the right to take it.
+/// Whether the last piece of a request's body was taken, and with it the right to take it.
 #[derive(Clone, Default)]
 pub struct Taken(Arc<AtomicBool>);
 
@@ -17,13 +17,21 @@ impl Taken {
     pub fn take(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }
+
+    fn is_taken(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
-/// A body that is taken once: by the client to be written, or by the caller who gives the request up. Until the client
-/// takes it the server cannot have the whole request. The client may do so after the caller has stopped waiting: over
-/// HTTP/2 it keeps one request that waits for a stream, and writes it when there is one.
+/// The most that the client is handed at a time, in bytes. It asks for more when the socket, or the window of an HTTP/2
+/// stream, has taken most of what it has.
+const PIECE: usize = 64 << 10;
+
+/// A body of which the last piece is taken once: by the client to be written, or by the caller who gives the request up.
+/// Until the client takes it the server cannot have the whole request. The client may do so after the caller has stopped
+/// waiting: over HTTP/2 it keeps one request that waits for a stream, and writes it when there is one.
 pub(super) struct Outgoing {
-    data: Option<Bytes>,
+    data: Bytes,
     taken: Taken,
 }
 
@@ -33,7 +41,7 @@ impl Outgoing {
         debug_assert!(!data.is_empty(), "an empty body is not asked for");
         let taken = Taken::default();
         let body = Self {
-            data: Some(data),
+            data,
             taken: taken.clone(),
         };
         (body, taken)
@@ -48,22 +56,28 @@ impl Body for Outgoing {
         mut self: Pin<&mut Self>,
         _context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        let Some(data) = self.data.take() else {
+        if self.data.is_empty() {
             return Poll::Ready(None);
+        }
+        let length = self.data.len().min(PIECE);
+        let piece = self.data.split_to(length);
+        let is_given_up = if self.data.is_empty() {
+            !self.taken.take()
+        } else {
+            self.taken.is_taken()
         };
-        if !self.taken.take() {
+        if is_given_up {
             return Poll::Ready(Some(Err(h2::Reason::CANCEL.into())));
         }
-        Poll::Ready(Some(Ok(Frame::data(data))))
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.data.is_none()
+        self.data.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let length = self.data.as_ref().map_or(0, Bytes::len);
-        SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
+        SizeHint::with_exact(u64::try_from(self.data.len()).unwrap_or(u64::MAX))
     }
 }
 

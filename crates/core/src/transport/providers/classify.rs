@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use hyper::HeaderMap;
-use serde_json::Value;
 
 use super::{MessageOutcome, Response};
 use crate::transport::dates;
@@ -34,11 +33,6 @@ pub fn id(text: &str) -> Option<String> {
         .then(|| text.to_owned())
 }
 
-/// As [`id`], for a member of a JSON object.
-pub fn id_in(body: &Value, member: &str) -> Option<String> {
-    body[member].as_str().and_then(id)
-}
-
 /// For example `http 422 validation_error`.
 pub fn reason(status: u16, code: Option<&str>) -> String {
     match code {
@@ -48,10 +42,57 @@ pub fn reason(status: u16, code: Option<&str>) -> String {
 }
 
 /// The request was accepted, but the response cannot be read.
-pub fn unreadable(status: u16) -> MessageOutcome {
+fn unreadable(status: u16) -> MessageOutcome {
     MessageOutcome::Ambiguous {
         reason: format!("http {status} with a response that cannot be read"),
     }
+}
+
+/// A status of success without the provider's sign of a true success.
+fn unsigned(status: u16) -> MessageOutcome {
+    MessageOutcome::NotProvider {
+        reason: format!(
+            "http {status} without the provider's sign of success: the endpoint does not take mail"
+        ),
+    }
+}
+
+/// The outcome of a 2xx to a request with one message. `sign` is the sign of a true success, the provider's id. A response
+/// that breaks off is taken for one: only the id is lost.
+pub fn accepted(response: &Response<'_>, sign: Option<&str>) -> MessageOutcome {
+    let sign = sign.filter(|sign| !sign.is_empty());
+    if sign.is_none() && !response.is_broken_off {
+        return unsigned(response.status);
+    }
+    MessageOutcome::Sent {
+        provider_id: sign.and_then(id),
+    }
+}
+
+/// The outcomes of a 2xx to a request with several messages by the results in its body; `None` is a result without a sign
+/// of the provider.
+pub fn accepted_batch(
+    messages: usize,
+    response: &Response<'_>,
+    results: Vec<Option<MessageOutcome>>,
+) -> Vec<MessageOutcome> {
+    let signs = results.iter().flatten().count();
+    if signs == 0 || results.len() != messages {
+        return unfit(messages, response, signs);
+    }
+    let outcome = |result: Option<_>| result.unwrap_or_else(|| unreadable(response.status));
+    results.into_iter().map(outcome).collect()
+}
+
+/// The outcomes of a 2xx to a request with several messages whose results, so many of them with a sign of the provider, are
+/// not one for each message. With one it was the provider that answered, and any message may have been accepted.
+pub fn unfit(messages: usize, response: &Response<'_>, signs: usize) -> Vec<MessageOutcome> {
+    let outcome = if signs == 0 && !response.is_broken_off {
+        unsigned(response.status)
+    } else {
+        unreadable(response.status)
+    };
+    vec![outcome; messages]
 }
 
 /// The outcome of a request with one message by its status, other than 2xx, if the provider's error code says no more.
@@ -115,21 +156,17 @@ pub fn floor(response: &Response<'_>) -> Option<Duration> {
     let now = dates::unix(response.now);
     let header = |name| text(response.headers, name);
     let retry = header("retry-after").and_then(|text| {
-        text.parse()
-            .ok()
-            .map(|number| wait(number, now))
-            .or_else(|| {
-                let date = dates::parse_http_date(text)?;
-                Some(Duration::from_secs(dates::unix(date).saturating_sub(now)))
-            })
+        whole(text).map(|number| wait(number, now)).or_else(|| {
+            let date = dates::parse_http_date(text)?;
+            Some(Duration::from_secs(dates::unix(date).saturating_sub(now)))
+        })
     });
     // Some providers send these with every response; they matter only if nothing is left.
     let reset = |reset, remaining| {
-        let spent = response.status == 429
-            || header(remaining).and_then(|text| text.parse().ok()) == Some(0_u64);
+        let spent = response.status == 429 || header(remaining).and_then(whole) == Some(0);
         header(reset)
             .filter(|_| spent)
-            .and_then(|text| text.parse().ok())
+            .and_then(whole)
             .map(|number| wait(number, now))
     };
     [
@@ -142,6 +179,18 @@ pub fn floor(response: &Response<'_>) -> Option<Duration> {
     .flatten()
     .max()
     .map(|floor| floor.min(FLOOR_MAX))
+}
+
+/// A number that is not negative, rounded up: some providers send fractions of a second. One that is too large is the
+/// largest.
+fn whole(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) {
+        return None;
+    }
+    let rest = u64::from(fraction.bytes().any(|byte| byte != b'0'));
+    Some(whole.parse().unwrap_or(u64::MAX).saturating_add(rest))
 }
 
 /// Providers send seconds to wait, or a time in seconds or milliseconds.
@@ -179,6 +228,7 @@ mod tests {
             status,
             headers: &headers,
             body: b"",
+            is_broken_off: false,
             now: UNIX_EPOCH + Duration::from_secs(NOW),
         };
         floor(&response).map(|floor| floor.as_secs())
@@ -190,6 +240,7 @@ mod tests {
             status,
             headers: &headers,
             body: b"the body",
+            is_broken_off: false,
             now: UNIX_EPOCH,
         };
         by_status(&response, None)
@@ -205,7 +256,19 @@ mod tests {
         let past = "Fri, 02 Jan 2026 03:03:05 GMT";
         assert_eq!(floor_of(429, &[("retry-after", past)]), Some(0));
         assert_eq!(floor_of(429, &[("retry-after", "soon")]), None);
-        assert_eq!(floor_of(429, &[("retry-after", "-5")]), None);
+        assert_eq!(floor_of(503, &[("retry-after", "3.5")]), Some(4));
+        assert_eq!(floor_of(503, &[("retry-after", "3.0")]), Some(3));
+        assert_eq!(floor_of(503, &[("retry-after", "0.001")]), Some(1));
+        for none in [
+            "-5", "-0.5", "+5", "3.", ".5", "3,5", "3.5.1", "1e3", "3 s", "NaN", "",
+        ] {
+            assert_eq!(floor_of(429, &[("retry-after", none)]), None, "{none}");
+        }
+        let far = "9".repeat(30);
+        assert_eq!(
+            floor_of(429, &[("retry-after", &far)]),
+            Some(FLOOR_MAX.as_secs())
+        );
         // The wait is limited.
         let for_ever = u64::MAX.to_string();
         let day = FLOOR_MAX.as_secs();
@@ -224,6 +287,9 @@ mod tests {
         );
         assert_eq!(floor_of(429, &[("x-sib-ratelimit-reset", "40")]), Some(40));
         assert_eq!(floor_of(429, &[("ratelimit-reset", "1")]), Some(1));
+        assert_eq!(floor_of(429, &[("ratelimit-reset", "1.2")]), Some(2));
+        let exact = format!("{at}.25");
+        assert_eq!(floor_of(429, &[("x-ratelimit-reset", &exact)]), Some(31));
         assert_eq!(floor_of(500, &[("x-ratelimit-reset", "40")]), None);
         let left = [("x-ratelimit-reset", "40"), ("x-ratelimit-remaining", "9")];
         assert_eq!(floor_of(500, &left), None);

@@ -63,11 +63,11 @@ impl Endpoint {
         })
     }
 
-    /// As [`Endpoint::new`], for an endpoint to which paths are appended: slashes at its end are dropped.
+    /// As [`Endpoint::new`], for an endpoint to which these paths are appended: slashes at its end are dropped.
     ///
     /// # Errors
-    /// Also if it has a query.
-    pub fn base(setting: &str, default: &str) -> Result<Self, Invalid> {
+    /// Also if it has a query, or ends with the beginning of such a path, which requests would then have twice.
+    pub fn base(setting: &str, default: &str, paths: &[&str]) -> Result<Self, Invalid> {
         let mut endpoint = Self::new(setting, default)?;
         let length = endpoint.path.trim_end_matches('/').len();
         endpoint.path.truncate(length);
@@ -75,7 +75,20 @@ impl Endpoint {
             let what = "must not have a query for this provider";
             return Err(Invalid::new(KEY, what));
         }
+        if let Some(begin) = paths.iter().find_map(|path| endpoint.repeated(path)) {
+            let what = format!(
+                "must not end with {begin}, which mailroom appends; write what is before it"
+            );
+            return Err(Invalid::new(KEY, what));
+        }
         Ok(endpoint)
+    }
+
+    /// The longest beginning of this path, of whole segments, with which the endpoint ends.
+    fn repeated<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let slashes = path.match_indices('/').map(|(place, _)| place).skip(1);
+        let begins = slashes.chain([path.len()]).map(|end| &path[..end]);
+        begins.filter(|begin| self.path.ends_with(begin)).last()
     }
 
     /// The host name, without the port.
@@ -116,12 +129,13 @@ mod tests {
     use proptest::prelude::*;
 
     fn uri(setting: &str, path: &str) -> String {
-        let endpoint = Endpoint::base(setting, "https://default.example/").unwrap();
+        let endpoint =
+            Endpoint::base(setting, "https://default.example/", &["/mail/send"]).unwrap();
         endpoint.uri(path).unwrap().to_string()
     }
 
     fn problem(setting: &str) -> String {
-        match Endpoint::base(setting, "") {
+        match Endpoint::base(setting, "", &["/mail/send", "/mail/several"]) {
             Ok(_) => panic!("{setting:?} was accepted"),
             Err(invalid) => invalid.to_string(),
         }
@@ -175,6 +189,29 @@ mod tests {
         ] {
             assert!(problem(bad).starts_with("endpoint "), "{bad:?}");
             assert!(!problem(bad).contains("password"));
+        }
+    }
+
+    #[test]
+    fn what_repeats_the_path_that_is_appended_is_refused() {
+        for (setting, begin) in [
+            ("https://a/mail", "/mail"),
+            ("https://a/mail/", "/mail"),
+            ("https://a:8443/mail/send", "/mail/send"),
+            ("http://a/p/mail/several", "/mail/several"),
+        ] {
+            let expected = format!(
+                "endpoint must not end with {begin}, which mailroom appends; write what is before it"
+            );
+            assert_eq!(problem(setting), expected);
+        }
+        for good in [
+            "https://mail",
+            "https://a/email",
+            "https://a/mail/v1",
+            "https://a/send",
+        ] {
+            assert!(Endpoint::base(good, "", &["/mail/send"]).is_ok(), "{good}");
         }
     }
 

@@ -59,6 +59,7 @@ pub fn message() -> Message {
         attempts: 1,
         is_last_attempt: false,
         created_at: 1_767_323_045,
+        created_at_text: "1767323045.678901".to_owned(),
         expires_at: Some(1_767_323_945),
         account_id: Some(3),
     }
@@ -88,11 +89,30 @@ pub fn outcomes(
         status,
         headers: &headers,
         body: body.as_bytes(),
+        is_broken_off: false,
         now: UNIX_EPOCH + Duration::from_secs(1_767_323_045),
     };
     let outcomes = provider.outcomes(messages, &response);
     assert_eq!(outcomes.len(), messages, "an outcome for each message");
     outcomes
+}
+
+/// The outcomes of a response with this status to a request with several messages, whose body breaks off here.
+pub fn broken_off(
+    provider: &dyn Provider,
+    messages: usize,
+    status: u16,
+    body: &str,
+) -> Vec<MessageOutcome> {
+    let headers = HeaderMap::new();
+    let response = Response {
+        status,
+        headers: &headers,
+        body: body.as_bytes(),
+        is_broken_off: true,
+        now: UNIX_EPOCH,
+    };
+    provider.outcomes(messages, &response)
 }
 
 /// The outcome of a response to a request with one message.

@@ -46,9 +46,10 @@ impl Mailgun {
         }
         let user = Zeroizing::new(format!("api:{}", credentials.require("api_key")?));
         let encoded = Zeroizing::new(STANDARD.encode(user.as_bytes()));
+        let path = format!("/v3/{domain}/messages");
         Ok(Self {
-            endpoint: Endpoint::base(endpoint, "https://api.mailgun.net")?,
-            path: format!("/v3/{domain}/messages"),
+            endpoint: Endpoint::base(endpoint, "https://api.mailgun.net", &[&path])?,
+            path,
             from: from.text(),
             authorization: Zeroizing::new(format!("Basic {}", *encoded)),
         })
@@ -113,6 +114,10 @@ fn encode(text: &str, out: &mut String) {
 }
 
 impl Capabilities for Mailgun {
+    fn has_success_sign(&self) -> bool {
+        true
+    }
+
     fn idempotency_window(&self) -> Option<Duration> {
         None
     }
@@ -140,11 +145,12 @@ impl Provider for Mailgun {
 
     fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome> {
         let outcome = match response.status {
-            200..300 => MessageOutcome::Sent {
+            200..300 => {
+                let body = json::parse(response.body);
                 // Mailgun's events have it without the brackets.
-                provider_id: classify::id_in(&json::parse(response.body), "id")
-                    .map(|id| id.trim_matches(['<', '>']).to_owned()),
-            },
+                let id = body["id"].as_str().map(|id| id.trim_matches(['<', '>']));
+                classify::accepted(response, id)
+            }
             // There are no error codes, and the text may quote the mail.
             _ => classify::by_status(response, None),
         };
@@ -247,7 +253,23 @@ mod tests {
                 provider_id: Some("1.2@mail.example.com".to_owned())
             }
         );
-        assert_eq!(outcome(200, ""), MessageOutcome::Sent { provider_id: None });
+        for odd in [
+            "",
+            "Mailgun Magnificent API",
+            "{}",
+            "[]",
+            r#"{"id": 7}"#,
+            r#"{"id": ""}"#,
+        ] {
+            assert!(
+                matches!(outcome(200, odd), MessageOutcome::NotProvider { .. }),
+                "{odd}"
+            );
+        }
+        assert_eq!(
+            fixture::broken_off(&example(), 1, 200, r#"{"id": "<2026"#),
+            [MessageOutcome::Sent { provider_id: None }]
+        );
         assert_eq!(
             outcome(
                 400,

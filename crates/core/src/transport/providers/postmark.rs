@@ -17,6 +17,8 @@ use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
+const SINGLE: &str = "/email";
+const SEVERAL: &str = "/email/batch";
 /// Maximum recipients of one mail.
 const MOST: usize = 50;
 /// Maximum mails of one request.
@@ -40,7 +42,7 @@ impl Postmark {
     /// The setting that is missing.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
-            endpoint: Endpoint::base(endpoint, "https://api.postmarkapp.com")?,
+            endpoint: Endpoint::base(endpoint, "https://api.postmarkapp.com", &[SINGLE, SEVERAL])?,
             from: Mailbox::parse_ascii(from)?.text(),
             token: Zeroizing::new(credentials.require("api_key")?.to_owned()),
             stream: credentials.get("message_stream").map(str::to_owned),
@@ -94,6 +96,10 @@ impl Capabilities for Postmark {
         is_small(first) && is_small(other)
     }
 
+    fn has_success_sign(&self) -> bool {
+        true
+    }
+
     fn idempotency_window(&self) -> Option<Duration> {
         None
     }
@@ -103,9 +109,9 @@ impl Provider for Postmark {
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
         let ready = mailbox::all_ready(messages, MOST)?;
         let (path, body) = match &ready[..] {
-            [message] => ("/email", self.mail(message)),
+            [message] => (SINGLE, self.mail(message)),
             _ => (
-                "/email/batch",
+                SEVERAL,
                 ready.iter().map(|message| self.mail(message)).collect(),
             ),
         };
@@ -118,16 +124,20 @@ impl Provider for Postmark {
         let body = json::parse(response.body);
         let accepted = (200..300).contains(&response.status);
         match &body {
-            Value::Array(results) if accepted && results.len() == messages => results
-                .iter()
-                .map(|result| outcome(result, response, Place::Batch))
-                .collect(),
-            Value::Object(_) if !accepted || messages == 1 => {
-                classify::for_all(messages, outcome(&body, response, Place::Alone))
+            Value::Array(results) if accepted && messages > 1 => {
+                let results = results.iter();
+                let results = results.map(|result| outcome(result, response, Place::Batch));
+                classify::accepted_batch(messages, response, results.collect())
             }
-            _ if accepted && messages == 1 => vec![MessageOutcome::Sent { provider_id: None }],
-            _ if accepted => vec![classify::unreadable(response.status); messages],
-            _ => classify::for_all(messages, classify::by_status(response, None)),
+            _ if accepted && messages > 1 => classify::unfit(messages, response, 0),
+            _ => {
+                let outcome = outcome(&body, response, Place::Alone);
+                let outcome = outcome.unwrap_or_else(|| match accepted {
+                    true => classify::accepted(response, None),
+                    false => classify::by_status(response, None),
+                });
+                classify::for_all(messages, outcome)
+            }
         }
     }
 }
@@ -141,24 +151,17 @@ enum Place {
     Batch,
 }
 
-fn outcome(result: &Value, response: &Response<'_>, place: Place) -> MessageOutcome {
-    let Some(code) = result["ErrorCode"].as_u64() else {
-        return match response.status {
-            200..300 => match place {
-                Place::Alone => MessageOutcome::Sent { provider_id: None },
-                Place::Batch => classify::unreadable(response.status),
-            },
-            _ => classify::by_status(response, None),
-        };
-    };
+/// The outcome of a message by its result; `None` if that has no error code, the sign that Postmark answered.
+fn outcome(result: &Value, response: &Response<'_>, place: Place) -> Option<MessageOutcome> {
+    let code = result["ErrorCode"].as_u64()?;
     let name = format!("ErrorCode {code}");
     let reason = || classify::reason(response.status, Some(&name));
     let broken = |why: &str| MessageOutcome::AccountRefused {
         reason: format!("{}: {why}", reason()),
     };
-    match code {
+    Some(match code {
         0 if (200..300).contains(&response.status) => MessageOutcome::Sent {
-            provider_id: classify::id_in(result, "MessageID"),
+            provider_id: result["MessageID"].as_str().and_then(classify::id),
         },
         10 => broken("the credentials were refused"),
         400 | 401 => broken("the sender's address is not confirmed"),
@@ -177,7 +180,7 @@ fn outcome(result: &Value, response: &Response<'_>, place: Place) -> MessageOutc
             // Not accepted. Sent alone, the mail gets a status that says more.
             Place::Batch => MessageOutcome::SendAlone { reason: reason() },
         },
-    }
+    })
 }
 
 #[cfg(test)]
@@ -297,9 +300,27 @@ mod tests {
         assert!(matches!(outcome(422, 9999), MessageOutcome::Refused { .. }));
         assert!(matches!(outcome(500, 0), MessageOutcome::Retry { .. }));
         let bare = |status, body| fixture::outcome(&postmark(), status, body);
-        for cut in ["{}", "[]", "{\"To\": \"ada"] {
-            assert_eq!(bare(200, cut), MessageOutcome::Sent { provider_id: None });
+        for odd in [
+            "",
+            "{}",
+            "[]",
+            "<html>",
+            "[{\"ErrorCode\": 0}]",
+            "{\"ErrorCode\": \"0\"}",
+        ] {
+            assert!(
+                matches!(bare(200, odd), MessageOutcome::NotProvider { .. }),
+                "{odd}"
+            );
         }
+        assert_eq!(
+            bare(200, "{\"ErrorCode\": 0}"),
+            MessageOutcome::Sent { provider_id: None }
+        );
+        assert_eq!(
+            fixture::broken_off(&postmark(), 1, 200, "{\"To\": \"ada"),
+            [MessageOutcome::Sent { provider_id: None }]
+        );
         assert!(matches!(bare(500, "<html>"), MessageOutcome::Retry { .. }));
         assert!(matches!(
             bare(401, ""),
@@ -328,6 +349,24 @@ mod tests {
         let short = codes(&[0, 0]);
         assert!(
             short
+                .iter()
+                .all(|v| matches!(v, MessageOutcome::Ambiguous { .. }))
+        );
+        let two = |body| fixture::outcomes(&postmark(), 2, 200, body);
+        let without_code = two(r#"[{"ErrorCode": 0}, {}]"#);
+        assert!(matches!(without_code[0], MessageOutcome::Sent { .. }));
+        assert!(matches!(without_code[1], MessageOutcome::Ambiguous { .. }));
+        for odd in ["", "[]", "{}", "[{}, {}]", r#"{"ErrorCode": 0}"#, "<html>"] {
+            assert!(
+                two(odd)
+                    .iter()
+                    .all(|v| matches!(v, MessageOutcome::NotProvider { .. })),
+                "{odd}"
+            );
+        }
+        let broken_off = fixture::broken_off(&postmark(), 2, 200, "[");
+        assert!(
+            broken_off
                 .iter()
                 .all(|v| matches!(v, MessageOutcome::Ambiguous { .. }))
         );

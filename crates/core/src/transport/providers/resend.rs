@@ -1,9 +1,10 @@
 //! Resend. Pure.
 //!
 //! One mail, or up to 100 with a result for each. Resend remembers an `Idempotency-Key` for a day, and answers a
-//! repeated request like the first. The key of a single mail is its `message_id`; the key of a batch is made from those
-//! of its mails, so that the same mails in the same order, which is that of their ids, have the same key.
+//! repeated request like the first. The key of a batch is made from those of its mails, so that the same mails in the same
+//! order, which is that of their ids, have the same key.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use hyper::header::{AUTHORIZATION, HeaderName};
@@ -21,6 +22,8 @@ use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
+const SINGLE: &str = "/emails";
+const SEVERAL: &str = "/emails/batch";
 /// Maximum recipients of one mail.
 const MOST: usize = 50;
 /// Maximum mails of one request.
@@ -45,7 +48,7 @@ impl Resend {
     /// The setting that is missing.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
-            endpoint: Endpoint::base(endpoint, "https://api.resend.com")?,
+            endpoint: Endpoint::base(endpoint, "https://api.resend.com", &[SINGLE, SEVERAL])?,
             from: Mailbox::parse_ascii(from)?.text(),
             authorization: json::bearer(credentials.require("api_key")?),
         })
@@ -85,13 +88,11 @@ impl Resend {
 /// The idempotency key of a request with these mails.
 fn idempotency_key(messages: &[&Message]) -> String {
     match messages {
-        [message] => message.message_id.clone(),
+        [message] => message.idempotency_key(),
         _ => {
-            let ids: Vec<&str> = messages
-                .iter()
-                .map(|message| message.message_id.as_str())
-                .collect();
-            format!("batch-{}", sha256_hex(ids.join("\n").as_bytes()))
+            let keys = messages.iter().map(|message| message.idempotency_key());
+            let keys: Vec<String> = keys.collect();
+            format!("batch-{}", sha256_hex(keys.join("\n").as_bytes()))
         }
     }
 }
@@ -105,6 +106,10 @@ impl Capabilities for Resend {
         bodies::bytes(first) <= SHARED_BYTES && bodies::bytes(other) <= SHARED_BYTES
     }
 
+    fn has_success_sign(&self) -> bool {
+        true
+    }
+
     fn idempotency_window(&self) -> Option<Duration> {
         Some(MEMORY)
     }
@@ -114,9 +119,9 @@ impl Provider for Resend {
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
         let ready = mailbox::all_ready(messages, MOST)?;
         let (path, body) = match &ready[..] {
-            [message] => ("/emails", self.mail(message)),
+            [message] => (SINGLE, self.mail(message)),
             _ => (
-                "/emails/batch",
+                SEVERAL,
                 ready.iter().map(|message| self.mail(message)).collect(),
             ),
         };
@@ -137,43 +142,40 @@ impl Provider for Resend {
             return refusal(messages, response, &body);
         }
         if messages == 1 {
-            return vec![sent(&body)];
+            return vec![classify::accepted(response, body["id"].as_str())];
         }
         results(messages, response, &body)
-            .unwrap_or_else(|| vec![classify::unreadable(response.status); messages])
-    }
-}
-
-fn sent(body: &Value) -> MessageOutcome {
-    MessageOutcome::Sent {
-        provider_id: classify::id_in(body, "id"),
     }
 }
 
 /// The outcomes of a batch: `errors` has the indexes of the refused mails, `data` the ids of the others in order.
-/// `None` if the two do not match the number of mails.
-fn results(messages: usize, response: &Response<'_>, body: &Value) -> Option<Vec<MessageOutcome>> {
-    let mut outcomes: Vec<Option<MessageOutcome>> = vec![None; messages];
+fn results(messages: usize, response: &Response<'_>, body: &Value) -> Vec<MessageOutcome> {
     let none = Vec::new();
-    for error in body["errors"].as_array().unwrap_or(&none) {
-        let place = usize::try_from(error["index"].as_u64()?).ok()?;
-        *outcomes.get_mut(place)? = Some(MessageOutcome::Refused {
-            reason: classify::reason(response.status, Some("validation_error")),
-        });
-    }
-    let accepted = outcomes.iter().filter(|outcome| outcome.is_none()).count();
-    let data = body["data"].as_array()?;
-    if data.len() != accepted {
-        return None;
-    }
-    let mut ids = data.iter();
-    outcomes
-        .into_iter()
-        .map(|refused| match refused {
-            Some(refused) => Some(refused),
-            None => ids.next().map(sent),
+    let list = |name: &str| body[name].as_array().unwrap_or(&none).iter();
+    let accepted = list("data").map(|data| {
+        let id = data["id"].as_str().filter(|id| !id.is_empty())?;
+        Some(MessageOutcome::Sent {
+            provider_id: classify::id(id),
         })
-        .collect()
+    });
+    let mut results: Vec<Option<MessageOutcome>> = accepted.collect();
+    let places = list("errors").map(|error| usize::try_from(error["index"].as_u64()?).ok());
+    let places: BTreeSet<Option<usize>> = places.collect();
+    let refused = list("errors").len();
+    let is_fit = |place: &Option<usize>| place.is_some_and(|place| place < messages);
+    if results.len() + refused != messages || places.len() != refused || !places.iter().all(is_fit)
+    {
+        let signs = results.iter().flatten().count() + places.iter().flatten().count();
+        return classify::unfit(messages, response, signs);
+    }
+    // In their order, so that each finds those before it in place.
+    for place in places.into_iter().flatten() {
+        let refused = MessageOutcome::Refused {
+            reason: classify::reason(response.status, Some("validation_error")),
+        };
+        results.insert(place, Some(refused));
+    }
+    classify::accepted_batch(messages, response, results)
 }
 
 fn refusal(messages: usize, response: &Response<'_>, body: &Value) -> Vec<MessageOutcome> {
@@ -182,10 +184,16 @@ fn refusal(messages: usize, response: &Response<'_>, body: &Value) -> Vec<Messag
     let broken = |why: &str| MessageOutcome::AccountRefused {
         reason: format!("{}: {why}", reason()),
     };
+    let used = || {
+        format!(
+            "{}: its idempotency key was used for another message",
+            reason()
+        )
+    };
     let outcome = match name.unwrap_or("") {
         // A request with this key but with other contents was accepted before.
         "invalid_idempotent_request" => {
-            return vec![MessageOutcome::Sent { provider_id: None }; messages];
+            return vec![MessageOutcome::KeyUsed { reason: used() }; messages];
         }
         "concurrent_idempotent_requests" => classify::retry(response, name),
         "daily_quota_exceeded" | "monthly_quota_exceeded" => broken("the quota is spent"),
@@ -200,171 +208,4 @@ fn refusal(messages: usize, response: &Response<'_>, body: &Value) -> Vec<Messag
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::fixture;
-    use super::*;
-    use proptest::prelude::*;
-    use std::time::UNIX_EPOCH;
-
-    fn resend() -> Resend {
-        let credentials = fixture::credentials("api_key = re_hunter2");
-        Resend::new("", "Example <noreply@example.com>", &credentials).unwrap()
-    }
-
-    #[test]
-    fn one_mail() {
-        let message = fixture::message();
-        let request = resend().request(&[&message], UNIX_EPOCH).unwrap();
-        assert_eq!(request.uri, "https://api.resend.com/emails");
-        assert_eq!(request.headers["authorization"], "Bearer re_hunter2");
-        assert_eq!(
-            request.headers["idempotency-key"],
-            message.message_id.as_str()
-        );
-        assert!(!request.headers.contains_key("x-batch-validation"));
-        assert_eq!(
-            json::parse(&request.body),
-            json!({
-                "from": "Example <noreply@example.com>",
-                "to": ["ada@example.com"],
-                "cc": ["grace@example.com"],
-                "bcc": ["alan@example.com"],
-                "reply_to": ["help@example.net", "desk@example.net"],
-                "subject": message.subject,
-                "text": message.body_text,
-                "html": message.body_html,
-                "headers": {
-                    "X-Mailroom-Message-ID": message.message_id,
-                    "Auto-Submitted": "auto-generated",
-                },
-                "tags": [
-                    {"name": "message_id", "value": message.message_id},
-                    {"name": "outbox_id", "value": "7"},
-                    {"name": "kind", "value": "reminder"},
-                ],
-            })
-        );
-    }
-
-    #[test]
-    fn the_key_of_several_is_made_of_theirs() {
-        let (first, second) = (fixture::plain(1), fixture::plain(2));
-        let key = |messages: &[&Message]| {
-            let request = resend().request(messages, UNIX_EPOCH).unwrap();
-            assert_eq!(request.headers["x-batch-validation"], "permissive");
-            assert_eq!(request.uri.path(), "/emails/batch");
-            let key = request.headers["idempotency-key"].to_str().unwrap();
-            assert!(key.len() <= 256);
-            key.to_owned()
-        };
-        assert_eq!(key(&[&first, &second]), key(&[&first, &second]));
-        assert_ne!(key(&[&first, &second]), key(&[&second, &first]));
-        assert_ne!(key(&[&first, &second]), key(&[&first, &second, &second]));
-    }
-
-    #[test]
-    fn what_answers_to_one_mean() {
-        let outcome = |status, name: &str| {
-            let body = json!({"statusCode": status, "name": name, "message": "ada@example.com"});
-            fixture::outcome(&resend(), status, &body.to_string())
-        };
-        assert_eq!(
-            fixture::outcome(&resend(), 200, r#"{"id": "49a3999c"}"#),
-            MessageOutcome::Sent {
-                provider_id: Some("49a3999c".to_owned())
-            }
-        );
-        assert_eq!(
-            fixture::outcome(&resend(), 200, "{}"),
-            MessageOutcome::Sent { provider_id: None }
-        );
-        assert_eq!(
-            outcome(422, "validation_error"),
-            MessageOutcome::Refused {
-                reason: "http 422 validation_error".to_owned()
-            }
-        );
-        for (status, name) in [
-            (401, "missing_api_key"),
-            (403, "invalid_api_key"),
-            (403, "validation_error"),
-            (404, "not_found"),
-            (422, "invalid_from_address"),
-            (429, "daily_quota_exceeded"),
-            (429, "monthly_quota_exceeded"),
-        ] {
-            assert!(
-                matches!(outcome(status, name), MessageOutcome::AccountRefused { .. }),
-                "{name}"
-            );
-        }
-        let concurrent = outcome(409, "concurrent_idempotent_requests");
-        assert!(matches!(concurrent, MessageOutcome::Retry { .. }));
-        let other = outcome(409, "invalid_idempotent_request");
-        assert_eq!(other, MessageOutcome::Sent { provider_id: None });
-        let limit = outcome(429, "rate_limit_exceeded");
-        assert!(matches!(limit, MessageOutcome::Throttled { .. }));
-        assert!(matches!(
-            outcome(500, "application_error"),
-            MessageOutcome::Retry { .. }
-        ));
-    }
-
-    #[test]
-    fn each_mail_of_several_has_its_result() {
-        let outcomes = |body: Value| fixture::outcomes(&resend(), 3, 200, &body.to_string());
-        let id = |id: &str| MessageOutcome::Sent {
-            provider_id: Some(id.to_owned()),
-        };
-        let all = outcomes(json!({"data": [{"id": "a"}, {"id": "b"}, {"id": "c"}]}));
-        assert_eq!(all, [id("a"), id("b"), id("c")]);
-        let some = outcomes(json!({
-            "data": [{"id": "a"}, {"id": "c"}],
-            "errors": [{"index": 1, "message": "ada@example.com is bad"}],
-        }));
-        assert_eq!(some[0], id("a"));
-        assert!(matches!(some[1], MessageOutcome::Refused { .. }));
-        assert_eq!(some[2], id("c"));
-        for unclear in [
-            json!({"data": [{"id": "a"}]}),
-            json!({"data": [], "errors": [{"index": 3}]}),
-            json!({"errors": [{"index": 0}]}),
-            json!("no"),
-        ] {
-            let outcomes = outcomes(unclear);
-            assert!(
-                outcomes
-                    .iter()
-                    .all(|v| matches!(v, MessageOutcome::Ambiguous { .. }))
-            );
-        }
-    }
-
-    #[test]
-    fn a_batch_that_is_refused_is_tried_apart_unless_it_was_sent_before() {
-        let outcomes = |status, name: &str| {
-            let body = json!({"name": name}).to_string();
-            fixture::outcomes(&resend(), 2, status, &body)
-        };
-        let bad = outcomes(422, "validation_error");
-        assert!(
-            bad.iter()
-                .all(|v| matches!(v, MessageOutcome::SendAlone { .. }))
-        );
-        let before = outcomes(409, "invalid_idempotent_request");
-        assert!(
-            before
-                .iter()
-                .all(|v| matches!(v, MessageOutcome::Sent { .. }))
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn any_answer_has_a_verdict_for_each(
-            status in 200_u16..600, messages in 1_usize..5, body in "\\PC{0,40}|\\{\"(data|errors|name|id)\": ?(\\[(\\{\"(id|index)\": ?[0-9]\\},?){0,3}\\]|\"[a-z]{0,5}\")\\}",
-        ) {
-            let _ = fixture::outcomes(&resend(), messages, status, &body);
-        }
-    }
-}
+mod tests;

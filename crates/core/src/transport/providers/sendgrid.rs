@@ -16,6 +16,7 @@ use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
+const PATH: &str = "/v3/mail/send";
 /// Maximum recipients of one mail.
 const MOST: usize = 1000;
 
@@ -31,7 +32,7 @@ impl SendGrid {
     /// The setting that is missing.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
-            endpoint: Endpoint::base(endpoint, "https://api.sendgrid.com")?,
+            endpoint: Endpoint::base(endpoint, "https://api.sendgrid.com", &[PATH])?,
             from: Mailbox::parse(from)?,
             authorization: json::bearer(credentials.require("api_key")?),
         })
@@ -112,6 +113,10 @@ fn personalization(message: &Message) -> Value {
 }
 
 impl Capabilities for SendGrid {
+    fn has_success_sign(&self) -> bool {
+        true
+    }
+
     fn idempotency_window(&self) -> Option<Duration> {
         None
     }
@@ -123,7 +128,7 @@ impl Provider for SendGrid {
             return Err("a request carries one mail".to_owned());
         };
         let message = mailbox::ready(message, MOST)?;
-        let uri = self.endpoint.uri("/v3/mail/send")?;
+        let uri = self.endpoint.uri(PATH)?;
         let mut request = json::request(uri, &self.body(&message))?;
         json::secret_header(&mut request.headers, AUTHORIZATION, &self.authorization)?;
         Ok(request)
@@ -131,10 +136,12 @@ impl Provider for SendGrid {
 
     fn outcomes(&self, messages: usize, response: &Response<'_>) -> Vec<MessageOutcome> {
         let outcome = match response.status {
-            200..300 => MessageOutcome::Sent {
+            // The status is the sign of a true success.
+            202 => MessageOutcome::Sent {
                 provider_id: classify::text(response.headers, "x-message-id")
                     .and_then(classify::id),
             },
+            200..300 => classify::accepted(response, None),
             _ => {
                 // There are no error codes, but the name of the rejected field.
                 let body = json::parse(response.body);
@@ -228,7 +235,22 @@ mod tests {
     #[test]
     fn what_answers_mean() {
         let outcome = |status, body: &str| fixture::outcome(&sendgrid(), status, body);
-        assert_eq!(outcome(202, ""), MessageOutcome::Sent { provider_id: None });
+        for whole in ["", "{}", "<html>"] {
+            assert_eq!(
+                outcome(202, whole),
+                MessageOutcome::Sent { provider_id: None }
+            );
+            for odd in [200, 201, 204] {
+                assert!(
+                    matches!(outcome(odd, whole), MessageOutcome::NotProvider { .. }),
+                    "{odd} {whole}"
+                );
+            }
+        }
+        assert_eq!(
+            fixture::broken_off(&sendgrid(), 1, 200, ""),
+            [MessageOutcome::Sent { provider_id: None }]
+        );
         let body =
             r#"{"errors": [{"message": "ada@ is bad", "field": "personalizations.0.to.0.email"}]}"#;
         assert_eq!(
@@ -256,6 +278,7 @@ mod tests {
             status: 202,
             headers: &headers,
             body: b"",
+            is_broken_off: false,
             now: UNIX_EPOCH,
         };
         assert_eq!(

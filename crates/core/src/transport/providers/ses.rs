@@ -18,6 +18,8 @@ use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
+const SINGLE: &str = "/v2/email/outbound-emails";
+const SEVERAL: &str = "/v2/email/outbound-bulk-emails";
 /// Maximum recipients of one SendEmail, and entries of one SendBulkEmail.
 const MOST: usize = 50;
 /// Maximum bytes of a mail in a batch: fifty of them fit into the limit of one megabyte.
@@ -44,7 +46,7 @@ impl Ses {
         if endpoint.is_empty() && known.is_empty() {
             return Err(Invalid::missing("region"));
         }
-        let endpoint = Endpoint::base(endpoint, &known)?;
+        let endpoint = Endpoint::base(endpoint, &known, &[SINGLE, SEVERAL])?;
         let region = credentials
             .get("region")
             .or_else(|| region_of(endpoint.host()))
@@ -238,6 +240,10 @@ impl Capabilities for Ses {
             && small_parts(first).is_some_and(|parts| small_parts(other) == Some(parts))
     }
 
+    fn has_success_sign(&self) -> bool {
+        true
+    }
+
     fn idempotency_window(&self) -> Option<Duration> {
         None
     }
@@ -251,8 +257,8 @@ impl Provider for Ses {
             .iter()
             .try_for_each(|message| refuse_foreign_local_parts(message))?;
         let (path, body) = match ready[..] {
-            [message] => ("/v2/email/outbound-emails", self.single(message)),
-            _ => ("/v2/email/outbound-bulk-emails", self.bulk(&ready)),
+            [message] => (SINGLE, self.single(message)),
+            _ => (SEVERAL, self.bulk(&ready)),
         };
         let mut request = json::request(self.endpoint.uri(path)?, &body)?;
         self.signer.sign(&mut request, now)?;
@@ -265,17 +271,12 @@ impl Provider for Ses {
             return classify::for_all(messages, refusal(response, &body));
         }
         if messages == 1 {
-            return vec![MessageOutcome::Sent {
-                provider_id: classify::id_in(&body, "MessageId"),
-            }];
+            return vec![classify::accepted(response, body["MessageId"].as_str())];
         }
-        match body["BulkEmailEntryResults"].as_array() {
-            Some(results) if results.len() == messages => results
-                .iter()
-                .map(|result| entry(result, response))
-                .collect(),
-            _ => vec![classify::unreadable(response.status); messages],
-        }
+        let results = body["BulkEmailEntryResults"].as_array();
+        let results = results.into_iter().flatten();
+        let results = results.map(|result| entry(result, response)).collect();
+        classify::accepted_batch(messages, response, results)
     }
 }
 
@@ -342,16 +343,16 @@ fn refusal(response: &Response<'_>, body: &Value) -> MessageOutcome {
     }
 }
 
-/// The outcome of one mail of a batch.
-fn entry(result: &Value, response: &Response<'_>) -> MessageOutcome {
+/// The outcome of one mail of a batch; `None` if its result is none that SES makes.
+fn entry(result: &Value, response: &Response<'_>) -> Option<MessageOutcome> {
     let status = result["Status"].as_str().and_then(classify::code);
     let reason = || classify::reason(response.status, status);
     let broken = |why: &str| MessageOutcome::AccountRefused {
         reason: format!("{}: {why}", reason()),
     };
-    match status.unwrap_or("") {
+    Some(match status.unwrap_or("") {
         "SUCCESS" => MessageOutcome::Sent {
-            provider_id: classify::id_in(result, "MessageId"),
+            provider_id: classify::id(result["MessageId"].as_str().filter(|id| !id.is_empty())?),
         },
         "TRANSIENT_FAILURE" => classify::retry(response, status),
         "ACCOUNT_THROTTLED" => classify::throttled(response, status),
@@ -368,8 +369,8 @@ fn entry(result: &Value, response: &Response<'_>) -> MessageOutcome {
         | "CONFIGURATION_SET_DOES_NOT_EXIST"
         | "CONFIGURATION_SET_SENDING_PAUSED"
         | "INVALID_SENDING_POOL_NAME" => broken("the configuration set cannot send"),
-        _ => classify::unreadable(response.status),
-    }
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

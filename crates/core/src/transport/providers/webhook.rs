@@ -334,6 +334,7 @@ mod tests {
             status,
             headers: &headers,
             body: b"",
+            is_broken_off: false,
             now: UNIX_EPOCH,
         };
         assert_eq!(

@@ -6,6 +6,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
     (
         prop_oneof![Just(1_usize), Just(3), Just(50)],
         any::<bool>(),
+        any::<bool>(),
         1_usize..10,
         0_i32..3,
         prop_oneof![
@@ -17,9 +18,10 @@ fn shapes() -> impl Strategy<Value = Shape> {
         ],
     )
         .prop_map(
-            |(batch, idempotent, concurrency, max_ambiguous, rate)| Shape {
+            |(batch, idempotent, has_sign, concurrency, max_ambiguous, rate)| Shape {
                 batch,
                 idempotent,
+                has_sign,
                 concurrency,
                 max_ambiguous,
                 rate,
@@ -146,6 +148,7 @@ fn millions_of_steps() {
         let shape = Shape {
             batch,
             idempotent,
+            has_sign: seed % 4 < 2,
             concurrency: 8,
             max_ambiguous: 1,
             rate: None,

@@ -221,6 +221,7 @@ fn an_urgent_batch_is_the_probe_that_it_asked_for() {
         let mut hand = Hand::idle(Fake {
             batch: 100,
             idempotent: true,
+            has_sign: false,
         });
         for _ in 0..6 {
             hand.deliverer.breaker.pause(hand.at, "http 503");
@@ -264,6 +265,7 @@ fn a_paused_transport_wants_the_mail_of_its_probe() {
     let mut hand = Hand::idle(Fake {
         batch: 1,
         idempotent: false,
+        has_sign: false,
     });
     assert!(!hand.deliverer.wants_probe(hand.at));
     hand.deliverer.breaker.pause(hand.at, "http 503");

@@ -19,6 +19,7 @@ impl Hand {
         Self::of(Fake {
             batch,
             idempotent: false,
+            has_sign: false,
         })
     }
 

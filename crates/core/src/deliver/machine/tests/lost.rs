@@ -58,6 +58,7 @@ fn the_others_of_its_request_are_not_repeated_as_a_batch() {
     let mut hand = Hand::of(Fake {
         batch: 2,
         idempotent: true,
+        has_sign: false,
     });
     hand.claim(vec![of("a", 1), of("a", 2)]);
     hand.keep(&[1]);

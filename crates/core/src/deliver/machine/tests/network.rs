@@ -208,6 +208,11 @@ impl World {
                 let reason = "no connection".to_owned();
                 vec![MessageOutcome::NoConnection { reason }; count]
             }
+            Mood::Other => {
+                status = Some(200);
+                let reason = "http 200 without a sign".to_owned();
+                vec![MessageOutcome::NotProvider { reason }; count]
+            }
             Mood::Denied => {
                 let reason = "not public".to_owned();
                 vec![MessageOutcome::EndpointDenied { reason }; count]

@@ -7,6 +7,7 @@ pub(super) fn shape() -> Shape {
     Shape {
         batch: 1,
         idempotent: false,
+        has_sign: false,
         concurrency: 8,
         max_ambiguous: 1,
         rate: None,

@@ -155,6 +155,7 @@ fn a_batch_does_not_wait_for_its_other_mails_while_a_probe_is_in_flight() {
         let mut hand = Hand::idle(Fake {
             batch: 100,
             idempotent: true,
+            has_sign: false,
         });
         hand.deliverer.breaker.pause(hand.at, "http 503");
         hand.at += Duration::from_secs(2);

@@ -201,8 +201,8 @@ fn what_answers_to_one_mean() {
         }
     );
     assert_eq!(
-        outcome(200, "<html>"),
-        MessageOutcome::Sent { provider_id: None }
+        fixture::broken_off(&ses, 1, 200, "<html>"),
+        [MessageOutcome::Sent { provider_id: None }]
     );
     let named = |status, name: &str| outcome(status, &format!(r#"{{"__type": "{name}"}}"#));
     assert_eq!(
@@ -289,6 +289,7 @@ fn a_sender_who_is_not_verified_is_no_fault_of_the_mail() {
         status: 400,
         headers: &headers,
         body: b"{\"message\": \"Email address is not verified. canary@example.com\"}",
+        is_broken_off: false,
         now: UNIX_EPOCH,
     };
     assert_eq!(
@@ -326,17 +327,42 @@ fn each_mail_of_several_has_its_result() {
     assert!(matches!(outcomes[4], MessageOutcome::AccountRefused { .. }));
     assert!(matches!(outcomes[5], MessageOutcome::SendAlone { .. }));
     assert!(matches!(outcomes[6], MessageOutcome::Ambiguous { .. }));
-    for name in [
-        "CONFIGURATION_SET_NOT_FOUND",
-        "CONFIGURATION_SET_DOES_NOT_EXIST",
-    ] {
-        let outcomes = results(&[name; 7]);
-        assert!(
-            outcomes
-                .iter()
-                .all(|v| matches!(v, MessageOutcome::AccountRefused { .. }))
-        );
+    for name in ["NOT_FOUND", "DOES_NOT_EXIST"] {
+        let name = format!("CONFIGURATION_SET_{name}");
+        let outcomes = results(&[name.as_str(); 7]);
+        let is_refused = |v: &_| matches!(v, MessageOutcome::AccountRefused { .. });
+        assert!(outcomes.iter().all(is_refused));
     }
+    let two = |body| fixture::outcomes(&ses, 2, 200, body);
+    let without_id = two(
+        r#"{"BulkEmailEntryResults": [{"Status": "SUCCESS", "MessageId": "id"}, {"Status": "SUCCESS"}]}"#,
+    );
+    assert!(matches!(without_id[0], MessageOutcome::Sent { .. }));
+    assert!(matches!(without_id[1], MessageOutcome::Ambiguous { .. }));
+    for odd in [
+        "",
+        "{}",
+        "<html>",
+        r#"{"MessageId": "0100-1"}"#,
+        r#"{"BulkEmailEntryResults": [{}, {}]}"#,
+    ] {
+        assert!(
+            two(odd)
+                .iter()
+                .all(|v| matches!(v, MessageOutcome::NotProvider { .. })),
+            "{odd}"
+        );
+        if !odd.contains("MessageId") {
+            let alone = fixture::outcome(&ses, 200, odd);
+            assert!(matches!(alone, MessageOutcome::NotProvider { .. }), "{odd}");
+        }
+    }
+    let broken_off = fixture::broken_off(&ses, 2, 200, "{");
+    assert!(
+        broken_off
+            .iter()
+            .all(|v| matches!(v, MessageOutcome::Ambiguous { .. }))
+    );
     let short = results(&["SUCCESS"]);
     assert!(
         short
