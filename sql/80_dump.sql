@@ -35,6 +35,7 @@ SELECT pg_extension_config_dump('@extschema@.accounts_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.tokens', '');
 SELECT pg_extension_config_dump('@extschema@.tokens_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@._last_seq', '');
+SELECT pg_extension_config_dump('@extschema@._jobs', '');
 SELECT pg_extension_config_dump('@extschema@.job_runs', '');
 SELECT pg_extension_config_dump('@extschema@.job_runs_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.pauses', '');

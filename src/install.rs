@@ -34,6 +34,7 @@ files! {
     "20_tokens_60_redeem" = "../sql/20_tokens/60_redeem.sql",
     "20_tokens_70_requests" = "../sql/20_tokens/70_requests.sql",
     "30_pending_10_pending" = "../sql/30_pending/10_pending.sql",
+    "30_pending_15_jobs" = "../sql/30_pending/15_jobs.sql",
     "30_pending_20_dequeue" = "../sql/30_pending/20_dequeue.sql",
     "30_pending_30_collect" = "../sql/30_pending/30_collect.sql",
     "40_outbox_10_outbox" = "../sql/40_outbox/10_outbox.sql",

@@ -6,34 +6,6 @@
 -- nothing: it may be empty or hold a million rows a moment later. Plans are generic for the same reason, and because
 -- planning a batch again costs half as much as taking it.
 
-CREATE TYPE @extschema@.job_type AS ENUM ('mailroom');
-COMMENT ON TYPE @extschema@.job_type IS 'The only job.';
-
--- A sequence, so that no consumer waits for another or leaves a dead row behind; ROLLBACK does not undo it.
-CREATE SEQUENCE @extschema@._last_seq MINVALUE 0 START WITH 0;
-COMMENT ON SEQUENCE @extschema@._last_seq IS 'Internal. The value of jobs.last_seq.';
-
-CREATE VIEW @extschema@.jobs AS
-SELECT 'mailroom'::@extschema@.job_type AS job_type, s.last_value AS last_seq
-FROM @extschema@._last_seq s;
-COMMENT ON VIEW @extschema@.jobs IS 'How far each job has progressed, for people.';
-COMMENT ON COLUMN @extschema@.jobs.last_seq IS
-    'The highest token id that was taken, also by a transaction that was rolled back. Informational only: what is left is what pending contains.';
-
-CREATE FUNCTION @extschema@._note_progress(highest bigint) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    -- A caller that sets enable_seqscan makes the scan look dear enough for JIT compilation.
-    SET jit = off
-AS $$
-BEGIN
-    PERFORM setval('@extschema@._last_seq'::regclass, highest)
-    FROM @extschema@._last_seq s
-    WHERE s.last_value < highest;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._note_progress(bigint) IS 'Internal. Advances jobs.last_seq.';
-
 CREATE FUNCTION @extschema@._scan_begin() RETURNS boolean
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_scan_begin_wrapper';

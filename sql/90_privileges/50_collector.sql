@@ -6,6 +6,13 @@
 GRANT mailroom_sender TO mailroom_collector;
 
 GRANT SELECT ON @extschema@.pending TO mailroom_collector;
+
+-- The articles' own query. It sees no more than _token_verdicts shows.
+GRANT SELECT (id, action, secret, code, account, expires_at, consumed_at) ON @extschema@.tokens TO mailroom_collector;
+GRANT SELECT (id, email, login, status) ON @extschema@.accounts TO mailroom_collector;
+GRANT SELECT, UPDATE (last_seq) ON @extschema@.jobs TO mailroom_collector;
+GRANT EXECUTE ON FUNCTION @extschema@._first_read(bigint) TO mailroom_collector;
+
 GRANT SELECT ON @extschema@._token_verdicts TO mailroom_collector;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq TO mailroom_collector;
 GRANT SELECT ON @extschema@.job_runs TO mailroom_collector;

@@ -11,7 +11,7 @@ GRANT SELECT (id, requested_at) ON @extschema@.link_requests TO mailroom_monitor
 -- All columns but refused_recipients.
 GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error)
     ON @extschema@.outbox_attempts TO mailroom_monitor;
-GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
+GRANT EXECUTE ON FUNCTION @extschema@._first_read(bigint), @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
     @extschema@._scheduled_transports() TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token_id, account_id, transport, fallback_from, priority, state, send_at, expires_at, failed_attempts, max_attempts,

@@ -32,7 +32,9 @@ GRANT SELECT, INSERT, DELETE ON @extschema@._database_identity TO mailroom_defin
 GRANT SELECT, INSERT, UPDATE ON @extschema@.pauses TO mailroom_definer;
 GRANT SELECT ON @extschema@.routes, @extschema@.budgets TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.transports, @extschema@.deliverers TO mailroom_definer;
-GRANT SELECT ON SEQUENCE @extschema@._last_seq TO mailroom_definer;
+-- UPDATE jobs takes tokens from pending.
+GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq TO mailroom_definer;
+GRANT SELECT, INSERT, UPDATE (last_seq) ON @extschema@._jobs TO mailroom_definer;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._spent_minute, @extschema@._spent_hour, @extschema@._spent_day,
     @extschema@._spent_month TO mailroom_definer;
 GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@.templates,
@@ -74,6 +76,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._announce_request(smallint),
     @extschema@._lane(@extschema@.token_action),
     @extschema@._took(),
+    @extschema@._note_progress(bigint),
+    @extschema@._take_selected(bigint[], bigint, bigint),
     @extschema@._scan_end(boolean, bigint, bigint),
     @extschema@._withdraw_mail(bigint[], text),
     @extschema@._open_tokens(bigint[]),

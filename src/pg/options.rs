@@ -5,11 +5,18 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use pgrx::guc::{GucContext, GucFlags, GucRegistry, GucSetting};
 use pgrx::prelude::*;
 
+/// Why a setting may not have a value, and what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Objection {
+    pub detail: &'static CStr,
+    pub hint: &'static CStr,
+}
+
 /// A check of the values of a setting.
 pub trait Check {
-    /// Whether the setting may have this value. Must not allocate, raise an error or panic: the server calls it where
-    /// none of these can be handled.
-    fn accepts(value: &CStr) -> bool;
+    /// What speaks against this value. Must not allocate, raise an error or panic: the server calls it where none of
+    /// these can be handled.
+    fn objection(value: &CStr) -> Option<Objection>;
 }
 
 /// Defines a setting of type string whose values are checked.
@@ -48,7 +55,19 @@ unsafe extern "C-unwind" fn check<C: Check>(
             .map(|value| CStr::from_ptr(*value))
     };
     // The server calls this without a guard: no panic may leave it.
-    std::panic::catch_unwind(|| C::accepts(value.unwrap_or_default())).unwrap_or(false)
+    match std::panic::catch_unwind(|| C::objection(value.unwrap_or_default())) {
+        Ok(None) => true,
+        Ok(Some(objection)) => {
+            // SAFETY: plain variables of this process, on its main thread. The server copies the texts when it reports them,
+            // and neither changes nor frees them.
+            unsafe {
+                pg_sys::GUC_check_errdetail_string = objection.detail.as_ptr().cast_mut();
+                pg_sys::GUC_check_errhint_string = objection.hint.as_ptr().cast_mut();
+            }
+            false
+        }
+        Err(_) => false,
+    }
 }
 
 /// Reserves this prefix: the server removes unknown settings that have it, with a WARNING, and refuses new ones.

@@ -21,6 +21,36 @@ pub fn level() -> i32 {
     unsafe { pg_sys::GetCurrentTransactionNestLevel() }
 }
 
+/// What tells snapshots of this session apart: two with the same key see the same rows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotKey {
+    transaction_start: i64,
+    xmin: pg_sys::TransactionId,
+    xmax: pg_sys::TransactionId,
+    /// Number of transactions in progress. Of those below `xmax`, ever fewer are.
+    in_progress: (u32, i32),
+    command: pg_sys::CommandId,
+}
+
+/// Snapshot of the statement that runs, or of the query inside the function that runs.
+pub fn active_snapshot() -> Option<SnapshotKey> {
+    // SAFETY: reads the state of this process's transaction. A snapshot that is active is valid until it is popped, which
+    // does not happen here.
+    unsafe {
+        if !pg_sys::ActiveSnapshotSet() {
+            return None;
+        }
+        let snapshot = pg_sys::GetActiveSnapshot();
+        Some(SnapshotKey {
+            transaction_start: start(),
+            xmin: (*snapshot).xmin,
+            xmax: (*snapshot).xmax,
+            in_progress: ((*snapshot).xcnt, (*snapshot).subxcnt),
+            command: (*snapshot).curcid,
+        })
+    }
+}
+
 /// Whether a transaction is open, so that the catalogs can be read.
 pub fn is_open() -> bool {
     // SAFETY: reads the state of this process's transaction.

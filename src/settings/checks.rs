@@ -4,14 +4,18 @@ use std::ffi::CStr;
 
 use pgrx::pg_sys::NAMEDATALEN;
 
-use crate::pg::options::Check;
+use crate::pg::options::{Check, Objection};
 
 /// What NOTIFY accepts for a channel: otherwise a mistyped channel would fail every INSERT.
 pub struct Channel;
 
 impl Check for Channel {
-    fn accepts(value: &CStr) -> bool {
-        (1..NAMEDATALEN as usize).contains(&value.count_bytes())
+    fn objection(value: &CStr) -> Option<Objection> {
+        let fits = (1..NAMEDATALEN as usize).contains(&value.count_bytes());
+        (!fits).then_some(Objection {
+            detail: c"The name of a channel has 1 to 63 bytes.",
+            hint: c"To announce nothing, set mailroom.notify to off.",
+        })
     }
 }
 
@@ -19,8 +23,12 @@ impl Check for Channel {
 pub struct LinkBaseUrl;
 
 impl Check for LinkBaseUrl {
-    fn accepts(value: &CStr) -> bool {
-        is_uri(value.to_bytes()) && keeps_tokens(value.to_bytes())
+    fn objection(value: &CStr) -> Option<Objection> {
+        let detail = base_problem(value.to_bytes())?;
+        Some(Objection {
+            detail,
+            hint: c"Set scheme, host and path prefix only, such as https://example.com/account.",
+        })
     }
 }
 
@@ -28,34 +36,61 @@ impl Check for LinkBaseUrl {
 pub struct TransportName;
 
 impl Check for TransportName {
-    fn accepts(value: &CStr) -> bool {
-        is_empty_or_name(value.to_bytes())
+    fn objection(value: &CStr) -> Option<Objection> {
+        (!is_empty_or_name(value.to_bytes())).then_some(Objection {
+            detail: c"A transport is named by a lower-case letter, then at most 62 lower-case letters, digits, _ and -.",
+            hint: c"Use the name of a transport in the transports file, or an empty text to leave mail to clients.",
+        })
     }
 }
 
+/// Why a base of links cannot be used; empty is no base.
+fn base_problem(base: &[u8]) -> Option<&'static CStr> {
+    if !is_uri(base) {
+        return Some(c"A URL has neither spaces nor characters beyond ASCII, nor any of <>{}|\\^`\"; write them as punycode or percent-encoded.");
+    }
+    if base.iter().any(|byte| matches!(byte, b'?' | b'#')) {
+        return Some(c"A path and a query with the token follow, so it has no query and no fragment of its own.");
+    }
+    if authority(base).contains(&b'@') {
+        return Some(
+            c"It contains a user name or password, which everybody who gets mail would see.",
+        );
+    }
+    (!keeps_tokens(base))
+        .then_some(c"Links must begin with https:// and a host; http:// is for this machine only.")
+}
+
 /// Whether these are characters of a URI: others are written as punycode or percent-encoded, so that a link is the same
-/// in every encoding.
+/// in every encoding, and none of them ends a link in a text.
 fn is_uri(base: &[u8]) -> bool {
-    base.iter().all(u8::is_ascii_graphic)
+    base.iter()
+        .all(|byte| byte.is_ascii_graphic() && !b"<>{}|\\^`\"".contains(byte))
+}
+
+/// What is between the scheme and the path: host, port and what may stand before them.
+fn authority(base: &[u8]) -> &[u8] {
+    let after = base
+        .windows(3)
+        .position(|window| window == b"://")
+        .map_or(base, |at| &base[at + 3..]);
+    let end = after.iter().position(|byte| *byte == b'/');
+    &after[..end.unwrap_or(after.len())]
 }
 
 /// Whether a link with this base keeps its token from the network: https, or this machine.
 fn keeps_tokens(base: &[u8]) -> bool {
     let after = |scheme: &[u8]| {
         base.get(..scheme.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
-            .then(|| &base[scheme.len()..])
+            .filter(|start| start.eq_ignore_ascii_case(scheme))
     };
-    if base.is_empty() || after(b"https://").is_some_and(|rest| !rest.is_empty()) {
+    let authority = authority(base);
+    if base.is_empty() || after(b"https://").is_some() && !authority.is_empty() {
         return true;
     }
-    let Some(rest) = after(b"http://") else {
+    if after(b"http://").is_none() {
         return false;
-    };
-    let end = rest
-        .iter()
-        .position(|byte| matches!(byte, b'/' | b'?' | b'#'));
-    let authority = &rest[..end.unwrap_or(rest.len())];
+    }
     [&b"localhost"[..], b"127.0.0.1", b"[::1]"]
         .iter()
         .any(|host| {
@@ -123,6 +158,31 @@ mod tests {
             assert!(!is_uri(other.as_bytes()), "{other}");
         }
         assert!(is_uri(b"https://xn--mller-kva.example/%C3%BC"));
+    }
+
+    /// The path of a link follows the base.
+    #[test]
+    fn a_base_has_no_other_parts() {
+        for (bad, word) in [
+            ("https://example.com/a?x=1", "query"),
+            ("https://example.com?", "query"),
+            ("https://example.com/#/app", "fragment"),
+            ("https://ada:secret@example.com/a", "password"),
+            ("https://ada@example.com", "user name"),
+            ("https://example.com/{tenant}", "{}"),
+            ("https:///account", "a host"),
+            ("http://example.com", "this machine"),
+        ] {
+            let problem = base_problem(bad.as_bytes()).unwrap().to_str().unwrap();
+            assert!(problem.contains(word), "{bad}: {problem}");
+        }
+        for good in [
+            "",
+            "https://example.com/@ada/~b/%7Bc%7D",
+            "http://localhost:80/a",
+        ] {
+            assert_eq!(base_problem(good.as_bytes()), None, "{good}");
+        }
     }
 
     #[test]

@@ -135,7 +135,7 @@ fn define_tokens() {
     options::define_checked::<LinkBaseUrl>(
         c"mailroom.link_base_url",
         c"Sets the base URL of the links in token mail.",
-        c"Scheme, host and path prefix in ASCII, such as https://example.com/account. http is accepted for localhost only. Empty: mail without links.",
+        c"Scheme, host and path prefix in ASCII, such as https://example.com/account, without query and fragment. http is accepted for localhost only. Empty: mail without links.",
         &LINK_BASE_URL,
     );
     GucRegistry::define_string_guc(

@@ -15,6 +15,13 @@ SET mailroom.transport = 'relay-2';
 SELECT _default_transport();
 RESET mailroom.transport;
 SELECT context, boot_val FROM pg_settings WHERE name = 'mailroom.transport';
+-- The other settings whose values are checked.
+SET mailroom.channel = '';
+SET mailroom.link_base_url = 'https://example.com/a?x=1';
+SET mailroom.link_base_url = 'https://example.com/#/app';
+SET mailroom.link_base_url = 'https://ada:secret@example.com';
+SET mailroom.link_base_url = 'https://example.com/{tenant}';
+SET mailroom.link_base_url = 'http://example.com';
 
 -- Routes: what a row may be.
 INSERT INTO routes (position, kind_pattern, transport) VALUES (1, '', 'bulk');
