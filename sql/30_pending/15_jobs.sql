@@ -42,7 +42,7 @@ COMMENT ON COLUMN @extschema@.jobs.last_seq IS
 CREATE FUNCTION @extschema@._note_progress(highest bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    -- A caller that sets enable_seqscan makes the scan look dear enough for JIT compilation.
+    -- A caller that sets enable_seqscan makes the scan look expensive enough for JIT compilation.
     SET jit = off
 AS $$
 BEGIN
@@ -70,7 +70,7 @@ BEGIN
             SELECT p.ctid AS place
             FROM @extschema@.pending p
             WHERE p.lane IN (0, 1)
-              AND p.token_id = ANY (selected)
+              AND p.token_id = ANY (_take_selected.selected)
             FOR UPDATE SKIP LOCKED
         )
         DELETE FROM @extschema@.pending p
@@ -115,6 +115,7 @@ BEGIN
     IF NEW.job_type IS DISTINCT FROM OLD.job_type THEN
         RAISE feature_not_supported USING
             MESSAGE = 'only last_seq can be changed in jobs',
+            DETAIL = 'There is one job.',
             HINT = 'Leave job_type as it is.';
     END IF;
     IF NEW.last_seq > OLD.last_seq THEN
