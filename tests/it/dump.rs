@@ -151,6 +151,7 @@ fn populate(client: &mut Client) {
              INSERT INTO accounts (email, login, status) VALUES ('Odd@example.com', 'odd', 'active');
              UPDATE accounts SET activated_at = NULL WHERE login = 'odd';
              INSERT INTO tokens (account, action) VALUES (1, 'password_recovery');
+             UPDATE jobs SET last_seq = 1;
              SELECT mailroom_collect(6);
              INSERT INTO tokens (account, action) VALUES (1, 'password_recovery');
              INSERT INTO templates (kind, locale, subject, body_text, body_html)

@@ -175,8 +175,7 @@ fn display(element: &Element) -> Option<String> {
         .attribute("style")?
         .split(';')
         .filter_map(|declaration| declaration.split_once(':'))
-        .filter(|(property, _)| property.trim().eq_ignore_ascii_case("display"))
-        .next_back()?;
+        .rfind(|(property, _)| property.trim().eq_ignore_ascii_case("display"))?;
     // Without `!important`.
     let value = value.split('!').next().unwrap_or_default();
     Some(value.trim().to_ascii_lowercase())
