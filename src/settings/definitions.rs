@@ -119,7 +119,7 @@ fn define_tokens() {
     define_int(
         c"mailroom.requests_per_hour",
         c"Sets how many mails with links of one action an account gets within an hour before requests wait.",
-        c"Beyond that, a request is answered if the latest of these mails is 3600 / requests_per_hour seconds old. Mails that nobody requested count too.",
+        c"Beyond that, a request is answered if the latest of these mails is 3600 / requests_per_hour seconds old. Mails that the lifecycle of the account sent count too.",
         &REQUESTS_PER_HOUR,
         1..=1_000,
         GucFlags::empty(),
