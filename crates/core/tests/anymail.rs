@@ -216,7 +216,7 @@ const DIFFERENCES: [Difference; 14] = [
         providers: &["resend"],
         mails: &[],
         field: "http.idempotency-key",
-        ours: r#""0f8fad5b-d9cb-469f-a165-70867728950e""#,
+        ours: r#""0f8fad5b-d9cb-469f-a165-70867728950e-7-1790000000.123456""#,
         theirs: "",
         why: "anymail sends a mail once, we may try again",
     },
@@ -270,6 +270,7 @@ fn message(mail: &Mail) -> Message {
         data: RawValue::from_string("{}".to_owned()).unwrap(),
         attempts: 1,
         created_at: 0,
+        created_at_text: "1790000000.123456".to_owned(),
         ..Message::default()
     }
 }
