@@ -65,7 +65,7 @@ AS $$
     SELECT EXISTS (
         SELECT
         FROM @extschema@.outbox_attempts a
-        WHERE a.outbox_id = mail
+        WHERE a.outbox_id = _may_have_arrived.mail
           AND a.outcome IN ('ambiguous', 'lease_expired', 'late')
     )
 $$;
