@@ -12,6 +12,7 @@ GRANT SELECT, INSERT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_a
 GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_admin;
 GRANT SELECT, UPDATE (last_seq) ON @extschema@.jobs TO mailroom_admin;
+GRANT SELECT, INSERT, UPDATE (last_seq) ON @extschema@._jobs TO mailroom_admin;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.transports, @extschema@.deliverers TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._database_identity TO mailroom_admin;
 GRANT UPDATE (email, is_displaced) ON @extschema@.attached TO mailroom_admin;
