@@ -122,6 +122,7 @@ RETURN CASE
     WHEN NOT isfinite(mail.send_at) THEN 'send_at is infinite'
     WHEN NOT isfinite(mail.expires_at) THEN 'expires_at is infinite'
     WHEN mail.expires_at <= mail.send_at THEN 'expires_at is not after send_at'
+    WHEN mail.expires_at <= now() THEN 'expires_at is past'
     WHEN mail.priority NOT BETWEEN -100 AND 100
         THEN format('priority is %s, not between -100 and 100', mail.priority)
     WHEN mail.item_key = '' THEN 'item_key is empty'

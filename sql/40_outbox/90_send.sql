@@ -86,15 +86,9 @@ CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- Of the extension's mailroom_send: there may be others of this name.
-    names CONSTANT text[] := (
-        SELECT p.proargnames
-        FROM pg_proc p
-        JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
-        JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
-        WHERE p.proname = 'mailroom_send'
-          AND e.extname = 'mailroom'
-    );
+    names text[];
+    -- Those whose values are strings.
+    strings text[];
     lists CONSTANT text[] := @extschema@._address_fields();
     bad record;
     parsed @extschema@._message[];
@@ -109,6 +103,17 @@ BEGIN
     IF messages = '[]' THEN
         RETURN;
     END IF;
+    -- Of the extension's mailroom_send: there may be others of this name.
+    SELECT
+        array_agg(a.name ORDER BY a.place),
+        array_agg(a.name) FILTER (WHERE a.type IN ('text'::regtype, 'timestamptz'::regtype, 'uuid'::regtype) AND a.name <> ALL (lists))
+    INTO names, strings
+    FROM pg_proc p
+    JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+    JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
+    CROSS JOIN LATERAL unnest(p.proargnames, p.proargtypes::oid[]) WITH ORDINALITY a (name, type, place)
+    WHERE p.proname = 'mailroom_send'
+      AND e.extname = 'mailroom';
     SELECT (e.ordinality - 1)::integer AS ordinal, p.reason
     INTO bad
     FROM jsonb_array_elements(messages) WITH ORDINALITY e
@@ -118,10 +123,19 @@ BEGIN
             WHEN e.value - names <> '{}'
                 THEN format('There is no argument "%s"', (SELECT min(k) FROM jsonb_object_keys(e.value - names) k))
             ELSE (
-                SELECT min(format('%s is a JSON %s, not a string or an array of strings', f.name, jsonb_typeof(e.value -> f.name)))
-                FROM unnest(lists) f (name)
-                WHERE jsonb_typeof(e.value -> f.name) NOT IN ('string', 'array', 'null')
-                   OR jsonb_path_exists(e.value -> f.name, 'strict $[*] ? (@.type() != "string" && @.type() != "null")', '{}', true)
+                SELECT min(format(
+                    '%s is a JSON %s, not a string%s', f.key, jsonb_typeof(f.value),
+                    CASE WHEN f.key = ANY (lists) THEN ' or an array of strings' END
+                ))
+                FROM jsonb_each(e.value) f
+                WHERE (f.key = ANY (strings) AND jsonb_typeof(f.value) NOT IN ('string', 'null'))
+                   OR (
+                       f.key = ANY (lists)
+                       AND (
+                           jsonb_typeof(f.value) NOT IN ('string', 'array', 'null')
+                           OR jsonb_path_exists(f.value, 'strict $[*] ? (@.type() != "string" && @.type() != "null")', '{}', true)
+                       )
+                   )
             )
         END
     ) p (reason)

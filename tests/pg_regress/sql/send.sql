@@ -79,6 +79,7 @@ SELECT mailroom_send('a@example.com', 'S', 'T', send_at => 'infinity');
 SELECT mailroom_send('a@example.com', 'S', 'T', expires_at => 'infinity');
 SELECT mailroom_send('a@example.com', 'S', 'T', expires_at => now());
 SELECT mailroom_send('a@example.com', 'S', 'T', send_at => '2040-01-02', expires_at => '2040-01-01');
+SELECT mailroom_send('a@example.com', 'S', 'T', send_at => now() - interval '2 hours', expires_at => now() - interval '1 hour');
 SELECT mailroom_send('a@example.com', 'S', 'T', priority => 40000);
 SELECT mailroom_send('a@example.com', 'S', 'T', item_key => '');
 SELECT mailroom_send('a@example.com', 'S', 'T', item_key => repeat('k', 256));
@@ -129,20 +130,27 @@ SELECT recipients, state, item_key FROM outbox ORDER BY id;
 -- One that has expired before it was claimed has it no more either, and ends as it would at a claim.
 CREATE TEMPORARY VIEW holders AS
 SELECT recipients, state, last_error, ended_at IS NOT NULL AS ended FROM outbox WHERE item_key = 'late' ORDER BY id;
-SELECT mailroom_send('1@example.com', 'S', 'T', item_key => 'late', send_at => '2000-01-01', expires_at => '2000-01-02') IS NOT NULL AS scheduled;
-SELECT mailroom_send('2@example.com', 'S', 'T', item_key => 'late', send_at => '2000-01-01', expires_at => '2000-01-02', on_conflict => 'ignore') IS NOT NULL AS scheduled;
+CREATE FUNCTION pg_temp.expire(key text) RETURNS void LANGUAGE sql AS $$
+    UPDATE outbox SET send_at = '2000-01-01', expires_at = '2000-01-02' WHERE item_key = key AND state = 'scheduled';
+$$;
+SELECT mailroom_send('1@example.com', 'S', 'T', item_key => 'late') IS NOT NULL AS scheduled;
+SELECT pg_temp.expire('late');
+SELECT mailroom_send('2@example.com', 'S', 'T', item_key => 'late', on_conflict => 'ignore') IS NOT NULL AS scheduled;
 -- As after a failure shortly before its end.
+SELECT pg_temp.expire('late');
 UPDATE outbox SET send_at = expires_at, failed_attempts = 1 WHERE item_key = 'late' AND state = 'scheduled';
-SELECT mailroom_send('3@example.com', 'S', 'T', item_key => 'late', send_at => '2000-01-01', expires_at => '2000-01-02') IS NOT NULL AS scheduled;
-SELECT mailroom_send('4@example.com', 'S', 'T', item_key => 'late', send_at => '2000-01-01', expires_at => '2000-01-02', on_conflict => 'replace') IS NOT NULL AS scheduled;
+SELECT mailroom_send('3@example.com', 'S', 'T', item_key => 'late') IS NOT NULL AS scheduled;
+SELECT pg_temp.expire('late');
+SELECT mailroom_send('4@example.com', 'S', 'T', item_key => 'late', on_conflict => 'replace') IS NOT NULL AS scheduled;
+SELECT pg_temp.expire('late');
 SELECT count(DISTINCT id) FROM mailroom_send_many('[
-    {"recipients": "5@example.com", "subject": "S", "body_text": "T", "item_key": "late", "send_at": "2000-01-01", "expires_at": "2000-01-02", "on_conflict": "ignore"},
-    {"recipients": "6@example.com", "subject": "S", "body_text": "T", "item_key": "late", "expires_at": "2040-01-01", "on_conflict": "ignore"},
-    {"recipients": "7@example.com", "subject": "S", "body_text": "T", "item_key": "late", "on_conflict": "ignore"}
+    {"recipients": "5@example.com", "subject": "S", "body_text": "T", "item_key": "late", "on_conflict": "ignore"},
+    {"recipients": "6@example.com", "subject": "S", "body_text": "T", "item_key": "late", "expires_at": "2040-01-01", "on_conflict": "ignore"}
 ]') m (id);
 TABLE holders;
 -- While it is claimed it may be sent still.
-UPDATE outbox SET send_at = '2000-01-01', expires_at = '2000-01-02', state = 'claimed', claimed_by = 'me', claimed_at = now(), claimed_until = now() + '1 min'
+SELECT pg_temp.expire('late');
+UPDATE outbox SET state = 'claimed', claimed_by = 'me', claimed_at = now(), claimed_until = now() + '1 min'
 WHERE item_key = 'late' AND state = 'scheduled';
 SELECT o.recipients FROM outbox o WHERE o.id = mailroom_send('8@example.com', 'S', 'T', item_key => 'late', on_conflict => 'ignore');
 SELECT mailroom_release(id, 'me') FROM outbox WHERE claimed_by = 'me';
@@ -150,7 +158,10 @@ SELECT mailroom_release(id, 'me') FROM outbox WHERE claimed_by = 'me';
 BEGIN;
 CREATE ROLE another IN ROLE mailroom_app;
 SET LOCAL ROLE another;
-SELECT mailroom_send('1@example.com', 'S', 'T', item_key => 'another', send_at => '2000-01-01', expires_at => '2000-01-02') IS NOT NULL AS scheduled;
+SELECT mailroom_send('1@example.com', 'S', 'T', item_key => 'another') IS NOT NULL AS scheduled;
+RESET ROLE;
+SELECT pg_temp.expire('another');
+SET LOCAL ROLE another;
 SELECT mailroom_send('2@example.com', 'S', 'T', item_key => 'another', on_conflict => 'ignore') IS NOT NULL AS scheduled;
 RESET ROLE;
 SELECT state, item_key, last_error FROM outbox WHERE enqueued_by = 'another' ORDER BY id;
@@ -259,6 +270,10 @@ SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S
 SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}, {"recipients": "a@example.com", "sbject": "S", "boddy": "T"}]');
 SELECT * FROM mailroom_send_many('[{"recipients": {"to": "a@example.com"}, "subject": "S", "body_text": "T"}]');
 SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}, 7]');
+SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": {"en": "x"}, "body_text": "T"}]');
+SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": ["B"]}]');
+SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T", "kind": [1]}]');
+SELECT * FROM mailroom_send_many('[{"recipients": ["a@example.com", 7], "subject": "S", "body_text": "T"}]');
 SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}, {"recipients": "a@example.com", "subject": "S", "body_text": "T", "send_at": "never"}]');
 SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}, {"recipients": "a@example.com", "subject": "S", "body_text": "T", "priority": "high"}]');
 SELECT * FROM mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T"}]');
