@@ -223,6 +223,7 @@ fn i4_no_operation_looks_at_more_pages_where_there_is_much_more() {
     assert_eq!(
         not_tried,
         [
+            "mailroom_address_key",
             "mailroom_rotate_key",
             "mailroom_verify",
             "mailroom_wake_worker"
