@@ -1,5 +1,4 @@
 //! Delivery through Debian's Postfix: TLS, AUTH, and each way in which a relay refuses or defers mail.
-//!
 //! needs: counterparts
 
 use crate::cluster::transports::{FILE, write_secret};
