@@ -27,13 +27,25 @@ CREATE FUNCTION @extschema@.mailroom_send(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    message @extschema@._message := ROW(
+        -1, mailroom_send.message_id IS NOT NULL, coalesce(mailroom_send.on_conflict, 'error'), mailroom_send.transport, ROW(
+            @extschema@._address_list(mailroom_send.recipients), @extschema@._address_list(mailroom_send.cc),
+            @extschema@._address_list(mailroom_send.bcc), @extschema@._address_list(mailroom_send.reply_to),
+            mailroom_send.subject, mailroom_send.body_text, mailroom_send.body_html,
+            coalesce(mailroom_send.kind, 'message'), coalesce(mailroom_send.data, '{}'),
+            coalesce(mailroom_send.send_at, now()), mailroom_send.expires_at, coalesce(mailroom_send.priority, 0),
+            coalesce(mailroom_send.max_attempts, @extschema@._max_attempts()), mailroom_send.item_key, mailroom_send.group_key,
+            coalesce(mailroom_send.message_id, @extschema@._message_id())
+        )::@extschema@._mail
+    );
 BEGIN
-    RETURN (@extschema@._submit(ARRAY[ROW(-1, message_id IS NOT NULL, coalesce(on_conflict, 'error'), transport, ROW(
-        @extschema@._address_list(recipients), @extschema@._address_list(cc), @extschema@._address_list(bcc), @extschema@._address_list(reply_to),
-        subject, body_text, body_html, coalesce(kind, 'message'), coalesce(data, '{}'),
-        coalesce(send_at, now()), expires_at, coalesce(priority, 0), coalesce(max_attempts, @extschema@._max_attempts()),
-        item_key, group_key, coalesce(message_id, @extschema@._message_id())
-    )::@extschema@._mail)::@extschema@._message]))[1];
+    IF mailroom_send.item_key IS NULL AND mailroom_send.message_id IS NULL THEN
+        message := @extschema@._checked(message);
+        message.transport := coalesce(mailroom_send.transport, @extschema@._route((message.mail).kind));
+        RETURN (@extschema@._insert_mail(ARRAY[message]))[1];
+    END IF;
+    RETURN (@extschema@._submit(ARRAY[message]))[1];
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_send IS
@@ -85,17 +97,10 @@ CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
-#variable_conflict use_variable
 DECLARE
-    -- Of the extension's mailroom_send: there may be others of this name.
-    names CONSTANT text[] := (
-        SELECT p.proargnames
-        FROM pg_proc p
-        JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
-        JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
-        WHERE p.proname = 'mailroom_send'
-          AND e.extname = 'mailroom'
-    );
+    names text[];
+    -- Those whose values are strings.
+    strings text[];
     lists CONSTANT text[] := @extschema@._address_fields();
     bad record;
     parsed @extschema@._message[];
@@ -110,6 +115,17 @@ BEGIN
     IF messages = '[]' THEN
         RETURN;
     END IF;
+    -- Of the extension's mailroom_send: there may be others of this name.
+    SELECT
+        array_agg(a.name ORDER BY a.place),
+        array_agg(a.name) FILTER (WHERE a.type IN ('text'::regtype, 'timestamptz'::regtype, 'uuid'::regtype) AND a.name <> ALL (lists))
+    INTO names, strings
+    FROM pg_proc p
+    JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+    JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid
+    CROSS JOIN LATERAL unnest(p.proargnames, p.proargtypes::oid[]) WITH ORDINALITY a (name, type, place)
+    WHERE p.proname = 'mailroom_send'
+      AND e.extname = 'mailroom';
     SELECT (e.ordinality - 1)::integer AS ordinal, p.reason
     INTO bad
     FROM jsonb_array_elements(messages) WITH ORDINALITY e
@@ -119,10 +135,19 @@ BEGIN
             WHEN e.value - names <> '{}'
                 THEN format('There is no argument "%s"', (SELECT min(k) FROM jsonb_object_keys(e.value - names) k))
             ELSE (
-                SELECT min(format('%s is a JSON %s, not a string or an array of strings', f.name, jsonb_typeof(e.value -> f.name)))
-                FROM unnest(lists) f (name)
-                WHERE jsonb_typeof(e.value -> f.name) NOT IN ('string', 'array', 'null')
-                   OR jsonb_path_exists(e.value -> f.name, 'strict $[*] ? (@.type() != "string" && @.type() != "null")', '{}', true)
+                SELECT min(format(
+                    '%s is a JSON %s, not a string%s', f.key, jsonb_typeof(f.value),
+                    CASE WHEN f.key = ANY (lists) THEN ' or an array of strings' END
+                ))
+                FROM jsonb_each(e.value) f
+                WHERE (f.key = ANY (strings) AND jsonb_typeof(f.value) NOT IN ('string', 'null'))
+                   OR (
+                       f.key = ANY (lists)
+                       AND (
+                           jsonb_typeof(f.value) NOT IN ('string', 'array', 'null')
+                           OR jsonb_path_exists(f.value, 'strict $[*] ? (@.type() != "string" && @.type() != "null")', '{}', true)
+                       )
+                   )
             )
         END
     ) p (reason)
