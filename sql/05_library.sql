@@ -34,6 +34,29 @@ CREATE FUNCTION @extschema@._fold(value text) RETURNS text
 COMMENT ON FUNCTION @extschema@._fold(text) IS
     'Internal. The text in lower case by the rules of the root locale, independent of the database''s locale; only ASCII letters are folded where the encoding is unknown.';
 
+CREATE FUNCTION @extschema@._is_address(address text) RETURNS boolean
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_is_address_wrapper';
+COMMENT ON FUNCTION @extschema@._is_address(text) IS 'Internal. Whether mail can be sent to this text as it is.';
+
+CREATE FUNCTION @extschema@.mailroom_address_key(address text) RETURNS text
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', 'mailroom_address_key_wrapper';
+COMMENT ON FUNCTION @extschema@.mailroom_address_key(text) IS
+    'Returns an address as accounts.email has it: in lower case, the domain in ASCII, without blanks around it. NULL for what is not an address.';
+
+CREATE FUNCTION @extschema@._line_problem(line text) RETURNS text
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_line_problem_wrapper';
+COMMENT ON FUNCTION @extschema@._line_problem(text) IS
+    'Internal. Which control character this text contains, those beyond ASCII and line separators included; NULL if none.';
+
+CREATE FUNCTION @extschema@._visible(value text) RETURNS text
+    LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_visible_wrapper';
+COMMENT ON FUNCTION @extschema@._visible(text) IS
+    'Internal. The text with control and invisible characters written as <U+200B>.';
+
 CREATE FUNCTION @extschema@._epoch() RETURNS bigint
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_epoch_wrapper';

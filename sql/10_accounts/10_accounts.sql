@@ -1,9 +1,9 @@
 -- Accounts and their lifecycle: provisioned -> active <-> suspended.
 --
 -- Applications write this table. Its trigger normalises email and login (the rules are in src/accounts/) and stamps the
--- times; the triggers that give an account its tokens are in 20_tokens/. Invariants: an email and a login belong to one
--- account regardless of case, because both are stored in lower case; every status change leaves its time. Times are
--- epoch seconds.
+-- times; the triggers that give an account its tokens are in 20_tokens/. Invariants: a mailbox has one account, however
+-- its address is written, because the key of the address is stored; a login belongs to one account regardless of case,
+-- because it is stored in lower case; every status change leaves its time. Times are epoch seconds.
 
 CREATE TYPE @extschema@.account_status AS ENUM ('provisioned', 'active', 'suspended');
 COMMENT ON TYPE @extschema@.account_status IS
@@ -20,7 +20,7 @@ CREATE TABLE @extschema@.accounts (
     suspended_at bigint,
     unsuspended_at bigint,
     CONSTRAINT accounts_pkey PRIMARY KEY (id),
-    -- Both keys are over text in lower case, so ON CONFLICT (email) finds any spelling.
+    -- Both keys are over normalised text, so ON CONFLICT (email) finds any spelling.
     CONSTRAINT accounts_email_key UNIQUE (email),
     CONSTRAINT accounts_login_key UNIQUE (login)
     -- Free space for the activated version of a row: it stays on its page, and no index entry is added.
@@ -28,10 +28,10 @@ CREATE TABLE @extschema@.accounts (
 COMMENT ON TABLE @extschema@.accounts IS
     'One row for each person. An INSERT of email and login sends an activation mail at COMMIT.';
 COMMENT ON COLUMN @extschema@.accounts.email IS
-    'Address with one @, without spaces and control characters, at most 254 characters, stored in lower case; unique. A domain beyond ASCII has a form in ASCII.';
+    'An address that mail can be sent to, stored as mailroom_address_key returns it: in lower case, the domain in ASCII; unique.';
 COMMENT ON COLUMN @extschema@.accounts.status IS 'Change it by UPDATE; triggers set the columns with the times.';
 COMMENT ON COLUMN @extschema@.accounts.login IS
-    'Name to sign in with: not empty, without control characters, at most 254 characters, stored in lower case; unique.';
+    'Name to sign in with: 1 to 254 characters, none of them a control character or invisible, without blanks around it; stored in lower case; unique.';
 COMMENT ON COLUMN @extschema@.accounts.created_at IS 'Epoch seconds.';
 COMMENT ON COLUMN @extschema@.accounts.status_changed_at IS 'Epoch seconds of the latest status change.';
 COMMENT ON COLUMN @extschema@.accounts.activated_at IS
@@ -44,43 +44,41 @@ CREATE FUNCTION @extschema@._account_is_plain(email text, login text) RETURNS bo
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_account_is_plain_wrapper';
 COMMENT ON FUNCTION @extschema@._account_is_plain(text, text) IS
-    'Internal. Whether email and login are ASCII in lower case and can be stored as they are.';
+    'Internal. Whether email and login are valid, and ASCII in lower case, so that they are stored as they are.';
 
-CREATE FUNCTION @extschema@._account_problem(email text, login text) RETURNS text[]
-    LANGUAGE c IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION @extschema@._account_problem(email text, login text, OUT rule text, OUT detail text, OUT hint text)
+    RETURNS SETOF record
+    LANGUAGE c IMMUTABLE PARALLEL SAFE ROWS 1
     AS 'MODULE_PATHNAME', '_account_problem_wrapper';
 COMMENT ON FUNCTION @extschema@._account_problem(text, text) IS
-    'Internal. The first rule that an email or a login in lower case violates, as an array of column, constraint name and hint; NULL if both are valid, or one is NULL.';
+    'Internal. The first rule that an email or a login in lower case violates, with the name of its constraint; no row if both are valid, or one is NULL.';
 
 CREATE FUNCTION @extschema@._normalised(account @extschema@.accounts) RETURNS @extschema@.accounts
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    problem text[];
-    shown text;
+    problem record;
 BEGIN
-    account.email := @extschema@._fold(account.email);
     account.login := @extschema@._fold(account.login);
-    problem := @extschema@._account_problem(account.email, account.login);
-    IF problem IS NOT NULL THEN
+    SELECT p.rule, p.detail, p.hint INTO problem FROM @extschema@._account_problem(account.email, account.login) p;
+    IF NOT FOUND THEN
+        account.email := @extschema@.mailroom_address_key(account.email);
+    ELSIF NOT @extschema@._is_restoring() THEN
         -- A CHECK constraint with this name would do the same, but every statement would compile it again.
-        shown := regexp_replace(
-            CASE problem[1] WHEN 'email' THEN account.email ELSE account.login END, E'[\\u0001-\\u001F\\u007F]', '?', 'g'
-        );
         RAISE check_violation USING
-            MESSAGE = format('new row for relation "accounts" violates check constraint "%s"', problem[2]),
-            DETAIL = format('The %s is "%s".', problem[1], CASE WHEN length(shown) > 64 THEN left(shown, 64) || '...' ELSE shown END),
-            HINT = problem[3],
+            MESSAGE = format('new row for relation "accounts" violates check constraint "%s"', problem.rule),
+            DETAIL = problem.detail,
+            HINT = problem.hint,
             SCHEMA = (parse_ident('@extschema@'))[1],
             TABLE = 'accounts',
-            CONSTRAINT = problem[2];
+            CONSTRAINT = problem.rule;
     END IF;
     RETURN account;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._normalised(@extschema@.accounts) IS
-    'Internal. The row with email and login in lower case; raises a check violation with the name of the rule if one is invalid.';
+    'Internal. The row with the key of its email and its login in lower case; raises a check violation with the name of the rule if one is invalid, unless the row comes from a dump.';
 
 CREATE FUNCTION @extschema@._new_account(account @extschema@.accounts) RETURNS @extschema@.accounts
     LANGUAGE plpgsql
@@ -112,7 +110,10 @@ AS $$
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
 BEGIN
-    account := @extschema@._normalised(account);
+    -- A row that a rule of today would refuse can still be suspended, and its person can still change the rest.
+    IF account.email COLLATE "C" <> before.email COLLATE "C" OR account.login COLLATE "C" <> before.login COLLATE "C" THEN
+        account := @extschema@._normalised(account);
+    END IF;
     IF account.status <> before.status THEN
         account.status_changed_at := stamp;
         IF before.status = 'suspended' THEN

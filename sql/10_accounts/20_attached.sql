@@ -18,7 +18,7 @@ COMMENT ON TABLE @extschema@.attached IS
     'Accounts of the rows of attached tables, see mailroom_attach. Written by the triggers on these tables.';
 COMMENT ON COLUMN @extschema@.attached.account_id IS 'accounts.id';
 COMMENT ON COLUMN @extschema@.attached.relation IS 'The attached table.';
-COMMENT ON COLUMN @extschema@.attached.email IS 'The address in the row, in lower case.';
+COMMENT ON COLUMN @extschema@.attached.email IS 'The key of the address in the row, see mailroom_address_key.';
 COMMENT ON COLUMN @extschema@.attached.is_displaced IS
     'True while another row has got the address or login of this row in a statement that will give this row another one.';
 
@@ -185,7 +185,7 @@ BEGIN
     INTO holder
     FROM @extschema@.attached t
     WHERE t.relation = TG_RELID
-      AND t.email = @extschema@._fold(former)
+      AND t.email = @extschema@.mailroom_address_key(former)
     ORDER BY t.is_displaced DESC
     LIMIT 1;
     IF former IS DISTINCT FROM present THEN
@@ -193,7 +193,7 @@ BEGIN
             SELECT t.email
             FROM @extschema@.attached t
             WHERE t.relation = TG_RELID
-              AND t.email = @extschema@._fold(present)
+              AND t.email = @extschema@.mailroom_address_key(present)
               AND t.account_id IS DISTINCT FROM holder.account_id
               AND NOT t.is_displaced
               -- Otherwise the account tells.
@@ -202,9 +202,9 @@ BEGIN
         ));
     END IF;
     IF former IS NULL AND present IS NOT NULL THEN
-        PERFORM @extschema@._displace(TG_RELID, NULL::bigint, @extschema@._fold(present), @extschema@._fold(present_login));
+        PERFORM @extschema@._displace(TG_RELID, NULL::bigint, @extschema@.mailroom_address_key(present), @extschema@._fold(present_login));
         INSERT INTO @extschema@.accounts (email, login) VALUES (present, present_login) RETURNING id INTO made;
-        INSERT INTO @extschema@.attached (account_id, relation, email) VALUES (made, TG_RELID::regclass, @extschema@._fold(present));
+        INSERT INTO @extschema@.attached (account_id, relation, email) VALUES (made, TG_RELID::regclass, @extschema@.mailroom_address_key(present));
     ELSIF former IS NOT NULL AND holder.account_id IS NULL THEN
         PERFORM @extschema@._warn_unfollowed(
             TG_RELID, 'The account of a changed row was deleted, or the row was changed before by an AFTER trigger or without triggers.'::text,
@@ -216,7 +216,7 @@ BEGIN
         PERFORM @extschema@._displace(
             TG_RELID, holder.account_id,
             -- If only the login changes, the address of the account stays, which may have been edited.
-            CASE WHEN holder.is_displaced OR former IS DISTINCT FROM present THEN @extschema@._fold(present) END,
+            CASE WHEN holder.is_displaced OR former IS DISTINCT FROM present THEN @extschema@.mailroom_address_key(present) END,
             @extschema@._fold(present_login)
         );
         UPDATE @extschema@.accounts a
@@ -224,7 +224,7 @@ BEGIN
             login = present_login
         WHERE a.id = holder.account_id;
         UPDATE @extschema@.attached t
-        SET email = @extschema@._fold(present),
+        SET email = @extschema@.mailroom_address_key(present),
             is_displaced = false
         WHERE t.account_id = holder.account_id;
     END IF;
@@ -352,7 +352,7 @@ BEGIN
     USING TG_RELID::regclass;
     -- A new statement: a row that another transaction deleted while an account was waited for is gone from its snapshot.
     EXECUTE 'SELECT t.email FROM @extschema@.attached t WHERE t.relation = $1 AND NOT t.is_displaced AND t.email IN '
-        || '(SELECT @extschema@._fold(' || format('n.%I::text COLLATE "default") FROM new_rows n)', names.email)
+        || '(SELECT @extschema@.mailroom_address_key(' || format('n.%I::text COLLATE "default") FROM new_rows n)', names.email)
         || ' GROUP BY t.email HAVING count(*) > 1 LIMIT 1'
     INTO twice
     USING TG_RELID::regclass;
@@ -375,7 +375,7 @@ BEGIN
     -- that is deleted.
     EXECUTE 'DELETE FROM @extschema@.accounts a USING (SELECT t.account_id, g.deleted,'
         || ' row_number() OVER (PARTITION BY t.email ORDER BY t.is_displaced DESC) AS place FROM ('
-        || 'SELECT @extschema@._fold(' || format('o.%I::text COLLATE "default") AS email, count(*) AS deleted FROM old_rows o GROUP BY 1', names.email)
+        || 'SELECT @extschema@.mailroom_address_key(' || format('o.%I::text COLLATE "default") AS email, count(*) AS deleted FROM old_rows o GROUP BY 1', names.email)
         || ') g JOIN @extschema@.attached t ON t.relation = $1 AND t.email = g.email'
         || ') h WHERE a.id = h.account_id AND h.place <= h.deleted'
     USING TG_RELID::regclass;

@@ -179,7 +179,7 @@ BEGIN
         || ' EXECUTE FUNCTION @extschema@._attached_truncate()';
 
     EXECUTE 'SELECT a.email FROM @extschema@.accounts a JOIN ' || relation
-        || ' r ON a.email = @extschema@._fold(' || format('r.%I::text COLLATE "default")', email)
+        || ' r ON a.email = @extschema@.mailroom_address_key(' || format('r.%I::text COLLATE "default")', email)
         || ' JOIN @extschema@.attached t ON t.account_id = a.id LIMIT 1'
     INTO address;
     IF address IS NOT NULL THEN
@@ -194,10 +194,10 @@ BEGIN
             email, login_column, relation
         )
         || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = '
-        || '@extschema@._fold(' || format('r.%I::text COLLATE "default"))', email)
+        || '@extschema@.mailroom_address_key(' || format('r.%I::text COLLATE "default"))', email)
     USING coalesce(existing, 'active'::@extschema@.account_status);
     EXECUTE 'INSERT INTO @extschema@.attached (account_id, relation, email) SELECT a.id, $1, a.email FROM @extschema@.accounts a WHERE a.email IN '
-        || '(SELECT @extschema@._fold(' || format('r.%I::text COLLATE "default") FROM %s r)', email, relation)
+        || '(SELECT @extschema@.mailroom_address_key(' || format('r.%I::text COLLATE "default") FROM %s r)', email, relation)
     USING relation;
     GET DIAGNOSTICS accounts = ROW_COUNT;
     RETURN accounts;

@@ -15,7 +15,7 @@ COMMENT ON FUNCTION @extschema@._status_for(@extschema@.token_action) IS
     'Internal. The status that an account must have to get or redeem a token for this action.';
 
 CREATE TYPE @extschema@._verdict AS ENUM
-    ('eligible', 'consumed', 'token_expired', 'account_not_eligible', 'revoked', 'malformed_secret', 'malformed_code');
+    ('eligible', 'consumed', 'token_expired', 'account_not_eligible', 'revoked', 'malformed_secret', 'malformed_code', 'malformed_email');
 COMMENT ON TYPE @extschema@._verdict IS 'Internal. Whether a token may be handed out and redeemed, and if not, why.';
 
 -- What would happen to a token if it were handed out or redeemed now. _lock_accounts_and_tokens locks its tables in the order in
@@ -39,6 +39,7 @@ SELECT
         WHEN 'token_expired' THEN 'expired'::@extschema@.outbox_state
         WHEN 'malformed_secret' THEN 'error'
         WHEN 'malformed_code' THEN 'error'
+        WHEN 'malformed_email' THEN 'error'
         ELSE 'cancelled'
     END AS final,
     CASE v.verdict
@@ -48,6 +49,7 @@ SELECT
         WHEN 'revoked' THEN 'token was revoked before it was handed out'
         WHEN 'malformed_secret' THEN 'secret is not 32 bytes'
         WHEN 'malformed_code' THEN 'code is not five digits'
+        WHEN 'malformed_email' THEN 'email of the account is not an address'
     END AS reason
 FROM @extschema@.accounts a
 -- t.account = a.id could be joined in the order of either column, too, from one end of its index to the other. A session
@@ -64,6 +66,8 @@ CROSS JOIN LATERAL (
         WHEN octet_length(t.secret) <> 32 THEN 'malformed_secret'
         -- This runs for every token; a regular expression would take ten times as long.
         WHEN octet_length(t.code) <> 5 OR translate(t.code, '0123456789', '') <> '' THEN 'malformed_code'
+        -- Written past the trigger, or before it knew a rule of today. Other senders may read such text as another address.
+        WHEN NOT @extschema@._is_address(a.email) THEN 'malformed_email'
         ELSE 'eligible'
     END AS verdict
 ) v;

@@ -24,7 +24,7 @@ CREATE TABLE @extschema@.link_requests (
 COMMENT ON TABLE @extschema@.link_requests IS
     'Internal. Requests for links that mailroom_answer_requests has not processed yet.';
 COMMENT ON COLUMN @extschema@.link_requests.email IS
-    'The given address in lower case; empty if it is too long to be one.';
+    'The key of the given address, see mailroom_address_key; empty for what is no address.';
 
 CREATE FUNCTION @extschema@._request_interval() RETURNS bigint
     LANGUAGE c STABLE PARALLEL SAFE
@@ -41,8 +41,14 @@ CREATE FUNCTION @extschema@._request(email text, action @extschema@.token_action
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF email IS NULL THEN
+        RAISE null_value_not_allowed USING
+            MESSAGE = 'email must not be null',
+            DETAIL = 'A link is requested for an address.',
+            HINT = 'Pass what the person typed: for text that is no address, nothing is sent.';
+    END IF;
     INSERT INTO @extschema@.link_requests (action, email)
-    VALUES (action, CASE WHEN char_length(email) <= 254 THEN @extschema@._fold(email) ELSE '' END);
+    VALUES (action, coalesce(@extschema@.mailroom_address_key(email), ''));
     PERFORM @extschema@._announce_request(@extschema@._lane(action));
 END;
 $$;

@@ -138,13 +138,6 @@ $$;
 COMMENT ON FUNCTION @extschema@._mask_error(text) IS
     'Internal. As _mask_secrets, and without words that could be an address.';
 
-CREATE FUNCTION @extschema@._mask_control_characters(address text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    SET search_path = pg_catalog, pg_temp
-AS $$ SELECT regexp_replace(address, E'[\\u0001-\\u001F\\u007F]', '?', 'g') $$;
-COMMENT ON FUNCTION @extschema@._mask_control_characters(text) IS
-    'Internal. The address with a question mark for each control character, for a row of the outbox that is not sent.';
-
 CREATE FUNCTION @extschema@._record_unusable(ended bigint[], unspeakable bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -162,7 +155,7 @@ BEGIN
             ELSE (SELECT @extschema@._route('password_recovery'::text))
         END,
         v.token_id, v.account_id,
-        ARRAY[@extschema@._mask_control_characters(v.email::text)], jsonb_build_object('login', v.login),
+        ARRAY[@extschema@._visible(v.email::text)], jsonb_build_object('login', v.login),
         coalesce(v.final, 'error'), v.expires_at, coalesce(v.reason, problem), now()
     FROM @extschema@._token_verdicts v
     WHERE v.token_id = ANY (ended || unspeakable);

@@ -25,7 +25,7 @@ BEGIN
                 WHEN 'activation' THEN (SELECT @extschema@._route('activation'::text))
                 ELSE (SELECT @extschema@._route('password_recovery'::text))
             END,
-            v.token_id, v.account_id, ARRAY[v.email],
+            v.token_id, v.account_id, ARRAY[CASE WHEN v.eligible THEN v.email ELSE @extschema@._visible(v.email) END],
             jsonb_build_object('login', v.login),
             -- Signed here, so that no signed token is a variable or a parameter (I7).
             CASE WHEN v.eligible THEN @extschema@._secrets(v.action::text, v.secret, v.code) END,
@@ -112,7 +112,7 @@ BEGIN
                 (kind, token_id, account_id, recipients, state, expires_at, last_error, ended_at)
             SELECT
                 v.action::text, v.token_id, v.account_id,
-                ARRAY[coalesce(address, @extschema@._mask_control_characters(v.email::text))], 'error', v.expires_at,
+                ARRAY[coalesce(address, @extschema@._visible(v.email::text))], 'error', v.expires_at,
                 format('%s (SQLSTATE %s)', failed_for, failed_with), now()
             FROM @extschema@._token_verdicts v
             WHERE v.token_id = failed;

@@ -13,7 +13,7 @@ CREATE DOMAIN @extschema@._addresses AS text[]
     CONSTRAINT outbox_addresses_must_have_one_dimension CHECK (array_ndims(VALUE) = 1)
     CONSTRAINT outbox_addresses_must_not_be_null_or_empty CHECK (VALUE IS NULL OR ('' <> ALL (VALUE)) IS TRUE)
     CONSTRAINT outbox_addresses_must_not_exceed_64_kb CHECK (cardinality(VALUE) = 0 OR octet_length(VALUE::text) <= 65536)
-    CONSTRAINT outbox_addresses_must_not_contain_control_characters CHECK (cardinality(VALUE) = 0 OR VALUE::text !~ E'[\\u0001-\\u001F\\u007F]');
+    CONSTRAINT outbox_addresses_must_not_contain_control_characters CHECK (cardinality(VALUE) = 0 OR @extschema@._line_problem(VALUE::text) IS NULL);
 COMMENT ON DOMAIN @extschema@._addresses IS
     'Internal. Mail addresses, none of them null or empty, without control characters.';
 
@@ -29,7 +29,7 @@ COMMENT ON DOMAIN @extschema@._priority IS 'Internal. Order of claims, from -100
 CREATE DOMAIN @extschema@._kind AS text
     CONSTRAINT outbox_kind_must_not_be_empty CHECK (VALUE <> '')
     CONSTRAINT outbox_kind_must_not_exceed_255_characters CHECK (char_length(VALUE) <= 255)
-    CONSTRAINT outbox_kind_must_not_contain_control_characters CHECK (VALUE !~ E'[\\u0001-\\u001F\\u007F]');
+    CONSTRAINT outbox_kind_must_not_contain_control_characters CHECK (@extschema@._line_problem(VALUE) IS NULL);
 COMMENT ON DOMAIN @extschema@._kind IS 'Internal. The kind of a mail, which names its template.';
 
 -- Compared byte by byte, because it is the first column of the indexes that claims use.
@@ -44,11 +44,7 @@ COMMENT ON DOMAIN @extschema@._variables IS 'Internal. A JSON object of bounded 
 
 CREATE DOMAIN @extschema@._one_line AS text
     CONSTRAINT outbox_subject_must_not_exceed_998_octets CHECK (octet_length(VALUE) <= 998)
-    CONSTRAINT outbox_subject_must_be_one_line CHECK (
-        VALUE !~ E'[\\u0001-\\u001F\\u007F]'
-        -- In other encodings these numbers are other characters.
-        AND (getdatabaseencoding() <> 'UTF8' OR VALUE !~ E'[\\u0080-\\u009F\\u2028\\u2029]')
-    );
+    CONSTRAINT outbox_subject_must_be_one_line CHECK (@extschema@._line_problem(VALUE) IS NULL);
 COMMENT ON DOMAIN @extschema@._one_line IS
     'Internal. Text without control characters, at most as long as a line of a mail.';
 

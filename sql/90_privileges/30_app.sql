@@ -12,7 +12,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_redeem(text, text),
     @extschema@.mailroom_revoke(bigint),
     @extschema@.mailroom_request_activation(text),
-    @extschema@.mailroom_request_recovery(text)
+    @extschema@.mailroom_request_recovery(text),
+    @extschema@.mailroom_address_key(text)
 TO mailroom_app;
 
 -- It schedules, cancels and reschedules its own mail through _new_mail and _own_changes, column by column, so that direct
@@ -46,6 +47,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._scheduled(@extschema@._message[]),
     @extschema@._is_callers_role(name, name),
     @extschema@._contents(@extschema@._mail),
+    @extschema@._line_problem(text),
     @extschema@._message_problem,
     @extschema@._mail_problem(@extschema@._mail),
     @extschema@._contents_problem(text, text, text, text, jsonb),

@@ -31,7 +31,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._fail_token(bigint, text, text),
     @extschema@._is_row_at_fault(text),
     @extschema@._mask_error(text),
-    @extschema@._mask_control_characters(text),
+    @extschema@._visible(text),
     @extschema@._message_id(),
     @extschema@._route(text),
     @extschema@._collect(integer, integer),

@@ -22,6 +22,9 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_revoke(bigint),
     @extschema@._retry(bigint[]),
     @extschema@._status_for(@extschema@.token_action),
+    @extschema@._is_address(text),
+    @extschema@._line_problem(text),
+    @extschema@.mailroom_address_key(text),
     @extschema@._mail_due(timestamptz),
     @extschema@._refuse_batch_limit(integer, text)
 TO mailroom_support;

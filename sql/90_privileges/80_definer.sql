@@ -43,6 +43,9 @@ GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_outbox, @extschema@._purged
     @extschema@._purged_outbox_attempts, @extschema@._purged_job_runs TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
+    @extschema@._is_address(text),
+    @extschema@.mailroom_address_key(text),
+    @extschema@._line_problem(text),
     @extschema@._is_restoring(),
     @extschema@._default_transport(),
     @extschema@._contents(@extschema@._mail),

@@ -1,85 +1,94 @@
-//! The rules for a row of `accounts`. Pure: they examine bytes in any encoding in which ASCII bytes mean ASCII, as in
-//! all encodings of the server; what depends on the encoding is passed to them.
+//! The rules for a row of `accounts`, and the key of an address, by which accounts are unique.
 //!
-//! They require less of an address than sending mail to it does ([`mailroom_core::address`]): the application decides
-//! who may have an account, and mailroom rejects what could break out of a header.
+//! What an address is, [`mailroom_core::address`] decides, for accounts as for mail: an account whose address cannot be
+//! sent to would wait for a link that never comes. Text that cannot be converted to UTF-8 is refused for the same reason.
 
 use std::borrow::Cow;
 
-use mailroom_core::address;
+use mailroom_core::{address, line};
 use pgrx::prelude::*;
 
-use crate::pg::encoding::{characters, to_utf8};
+use super::lower_case;
+use crate::pg::encoding;
 
-/// Maximum characters of an address by RFC 5321 section 4.5.3.1.3, and of a login, which is often an address.
-const LENGTH_MAX: usize = 254;
+/// Maximum characters of a login, which is often an address.
+const LOGIN_MAX: usize = 254;
 
-/// A rule for a value: the name that its constraint would have, and the remedy.
-type Rule = (&'static str, &'static str);
+/// Maximum characters of a value that an error quotes.
+const QUOTE_MAX: usize = 64;
 
-/// Counts the characters of a text in the server's encoding.
-type Count = fn(&[u8]) -> usize;
+/// The reason against text that cannot be converted to UTF-8.
+const NOT_READ: &str = "holds bytes that are no characters in the database's encoding";
 
-/// Converts a text in the server's encoding to UTF-8, if that is possible.
-type Convert = fn(&[u8]) -> Option<Cow<'_, str>>;
+/// A rule that a value violates.
+#[derive(Debug, PartialEq, Eq)]
+struct Violation {
+    /// The name that its constraint would have.
+    rule: &'static str,
+    /// What is wrong, for a sentence that begins with the value.
+    reason: String,
+    /// The remedy.
+    hint: &'static str,
+}
 
-/// Returns the first rule that an email violates.
-fn email_problem(email: &[u8], characters: Count, to_utf8: Convert) -> Option<Rule> {
-    let at = email.iter().position(|byte| *byte == b'@');
-    let one_at = at.is_some_and(|at| {
-        at > 0 && at + 1 < email.len() && email.iter().rposition(|byte| *byte == b'@') == Some(at)
-    });
-    if !one_at {
-        Some((
-            "accounts_email_must_contain_an_at_sign",
-            "Give one address: something, one @, something.",
-        ))
-    } else if email.iter().any(u8::is_ascii_control) {
-        Some((
-            "accounts_email_must_not_contain_control_characters",
-            "Give the address without line breaks, tabs and other control characters.",
-        ))
-    } else if email.contains(&b' ') {
-        Some((
-            "accounts_email_must_not_contain_spaces",
-            "Give the address alone, without spaces around or within it.",
-        ))
-    } else if email.len() > LENGTH_MAX && characters(email) > LENGTH_MAX {
-        Some((
-            "accounts_email_must_not_exceed_254_characters",
-            "An address that mail can be sent to has 254 characters at most.",
-        ))
-    } else if !email.is_ascii() && !has_domain_in_ascii(email, to_utf8) {
-        Some((
-            "accounts_email_must_have_a_domain_with_a_form_in_ascii",
-            "Give an internationalized domain of letters, digits and hyphens only.",
-        ))
-    } else {
-        None
+impl Violation {
+    fn new(rule: &'static str, reason: impl Into<String>, hint: &'static str) -> Self {
+        let reason = reason.into();
+        Self { rule, reason, hint }
     }
 }
 
-/// Whether the domain of an email can be converted to ASCII. In text that cannot be read it is not converted.
-fn has_domain_in_ascii(email: &[u8], to_utf8: Convert) -> bool {
-    to_utf8(email).is_none_or(|email| {
-        email
-            .rsplit_once('@')
-            .is_some_and(|(_, domain)| address::domain_to_ascii(domain).is_some())
-    })
+/// Returns the rule that an email violates; `None` is text that cannot be read.
+fn email_violation(email: Option<&str>) -> Option<Violation> {
+    let reason = match email.map(address::check) {
+        Some(Ok(())) => return None,
+        Some(Err(reason)) => reason.to_string(),
+        None => NOT_READ.to_owned(),
+    };
+    Some(Violation::new(
+        "accounts_email_must_be_an_address",
+        reason,
+        "An address is local@domain, without a name, quotes and blanks.",
+    ))
 }
 
-/// Returns the first rule that a login violates.
-fn login_problem(login: &[u8], characters: Count) -> Option<Rule> {
+/// Returns the first rule that a login violates; `None` is text that cannot be read.
+fn login_violation(login: Option<&str>) -> Option<Violation> {
+    let Some(login) = login else {
+        return Some(Violation::new(
+            "accounts_login_must_be_text",
+            NOT_READ,
+            "Give a name in the encoding of the database.",
+        ));
+    };
     if login.is_empty() {
-        Some(("accounts_login_must_not_be_empty", "Give a name."))
-    } else if login.iter().any(u8::is_ascii_control) {
-        Some((
+        Some(Violation::new(
+            "accounts_login_must_not_be_empty",
+            "is empty",
+            "Give a name.",
+        ))
+    } else if let Some(found) = line::first_control(login) {
+        Some(Violation::new(
             "accounts_login_must_not_contain_control_characters",
+            format!("contains the control character {}", line::Named(found)),
             "Give a name without line breaks, tabs and other control characters.",
         ))
-    } else if login.len() > LENGTH_MAX && characters(login) > LENGTH_MAX {
-        Some((
+    } else if let Some(found) = login.chars().find(|c| line::is_invisible(*c)) {
+        Some(Violation::new(
+            "accounts_login_must_not_contain_invisible_characters",
+            format!("contains the invisible character {}", line::Named(found)),
+            "Give a name of characters that a reader sees, without joiners and marks of direction.",
+        ))
+    } else if login.trim().len() != login.len() {
+        Some(Violation::new(
+            "accounts_login_must_not_begin_or_end_with_blanks",
+            "begins or ends with a blank",
+            "Give the name alone.",
+        ))
+    } else if login.len() > LOGIN_MAX && login.chars().count() > LOGIN_MAX {
+        Some(Violation::new(
             "accounts_login_must_not_exceed_254_characters",
+            format!("has {} characters", login.chars().count()),
             "Give a name of 254 characters at most.",
         ))
     } else {
@@ -87,120 +96,177 @@ fn login_problem(login: &[u8], characters: Count) -> Option<Rule> {
     }
 }
 
-#[pg_extern(sql = false)]
-fn _account_problem(email: Option<&[u8]>, login: Option<&[u8]>) -> Option<Vec<&'static str>> {
-    let (email, login) = (email?, login?);
-    let ((name, remedy), column) = email_problem(email, characters, to_utf8)
-        .map(|rule| (rule, "email"))
-        .or_else(|| login_problem(login, characters).map(|rule| (rule, "login")))?;
-    Some(vec![column, name, remedy])
+/// The sentence that tells what is wrong with a value of this column.
+fn detail(column: &str, value: Option<&str>, reason: &str) -> String {
+    match value {
+        Some(value) => format!("The {column} {} {reason}.", line::quoted(value, QUOTE_MAX)),
+        None => format!("The {column} {reason}."),
+    }
 }
 
+/// Returns the first rule that an email or a login in lower case violates; no row if both are valid, or one is NULL.
+#[pg_extern(sql = false)]
+#[allow(clippy::type_complexity, reason = "the columns of the SQL function")]
+fn _account_problem(
+    email: Option<&[u8]>,
+    login: Option<&[u8]>,
+) -> TableIterator<
+    'static,
+    (
+        name!(rule, Vec<u8>),
+        name!(detail, Vec<u8>),
+        name!(hint, Vec<u8>),
+    ),
+> {
+    let violation = email.zip(login).and_then(|(email, login)| {
+        let (email, login) = (encoding::to_utf8(email), encoding::to_utf8(login));
+        if let Some(found) = email_violation(email.as_deref()) {
+            let detail = detail("email", email.as_deref(), &found.reason);
+            return Some((found, detail));
+        }
+        let found = login_violation(login.as_deref())?;
+        let detail = detail("login", login.as_deref(), &found.reason);
+        Some((found, detail))
+    });
+    TableIterator::new(violation.into_iter().map(|(found, detail)| {
+        (
+            found.rule.into(),
+            encoding::from_utf8_lossy(&detail).into_owned(),
+            found.hint.into(),
+        )
+    }))
+}
+
+/// Whether a row can be stored as it is: email and login are valid, and ASCII in lower case. Allocates nothing.
 #[pg_extern(sql = false)]
 fn _account_is_plain(email: &[u8], login: &[u8]) -> bool {
-    let is_plain = |text: &[u8]| {
-        text.iter()
-            .all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase())
-    };
-    is_plain(email)
-        && is_plain(login)
-        && email_problem(email, characters, to_utf8).is_none()
-        && login_problem(login, characters).is_none()
+    fn plain(text: &[u8]) -> Option<&str> {
+        let is_plain = |byte: &u8| byte.is_ascii() && !byte.is_ascii_uppercase();
+        std::str::from_utf8(text)
+            .ok()
+            .filter(|_| text.iter().all(is_plain))
+    }
+    plain(email).is_some_and(|email| address::check(email).is_ok())
+        && plain(login).is_some_and(|login| login_violation(Some(login)).is_none())
+}
+
+/// Whether mail can be sent to a text as it is.
+#[pg_extern(sql = false)]
+fn _is_address(address: &[u8]) -> bool {
+    encoding::to_utf8(address).is_some_and(|address| address::check(&address).is_ok())
+}
+
+/// Returns the key of an address with blanks around it or not; `None` for other text.
+#[pg_extern(sql = false)]
+fn mailroom_address_key(address: &[u8]) -> Option<Vec<u8>> {
+    let read = encoding::to_utf8(address)?;
+    let key = address::key(read.trim_matches([' ', '\t'])).ok()?;
+    Some(match encoding::from_utf8(&key) {
+        Some(written) => written.into_owned(),
+        // A letter whose lower case the encoding does not have stays as it is.
+        None => key_of_known_letters(&read, &key)?,
+    })
+}
+
+/// The key of an address whose key the encoding cannot represent.
+fn key_of_known_letters(address: &str, key: &str) -> Option<Vec<u8>> {
+    let (local, _) = address.rsplit_once('@')?;
+    let (_, domain) = key.rsplit_once('@')?;
+    let local = encoding::from_utf8(local.trim_start_matches([' ', '\t']))?;
+    let local: Cow<'_, [u8]> = lower_case::fold(&local);
+    Some([local.as_ref(), b"@", domain.as_bytes()].concat())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn characters(text: &[u8]) -> usize {
-        String::from_utf8_lossy(text).chars().count()
-    }
-
-    fn to_utf8(text: &[u8]) -> Option<Cow<'_, str>> {
-        std::str::from_utf8(text).ok().map(Cow::Borrowed)
-    }
-
-    fn email(text: &str) -> Option<&'static str> {
-        email_problem(text.as_bytes(), characters, to_utf8).map(|(name, _)| name)
-    }
-
     fn login(text: &str) -> Option<&'static str> {
-        login_problem(text.as_bytes(), characters).map(|(name, _)| name)
+        login_violation(Some(text)).map(|violation| violation.rule)
     }
 
     #[test]
-    fn an_email_has_one_at_sign_within() {
-        assert_eq!(email("a@b"), None);
-        assert_eq!(email("first.last+tag@exa-mple.com"), None);
-        for bad in ["", "@", "a", "@b", "a@", "a@b@c", "a@@b"] {
-            let name = email(bad);
-            assert_eq!(
-                name,
-                Some("accounts_email_must_contain_an_at_sign"),
-                "{bad}"
-            );
-        }
-    }
-
-    #[test]
-    fn an_email_is_one_word() {
-        for bad in ["a\n@b", "a@b\r\nBcc: c", "a\t@b", "a\x7f@b", "\x01a@b"] {
-            let name = email(bad);
-            let control = Some("accounts_email_must_not_contain_control_characters");
-            assert_eq!(name, control, "{bad:?}");
-        }
-        for bad in [" a@b", "a @b", "a@b "] {
-            let name = email(bad);
-            assert_eq!(
-                name,
-                Some("accounts_email_must_not_contain_spaces"),
-                "{bad:?}"
-            );
-        }
-        // Beyond ASCII, no character counts as a control character, because the encoding is not known here.
-        assert_eq!(email("ü\u{85}@b"), None);
-    }
-
-    #[test]
-    fn an_email_stays_one_when_its_domain_is_converted() {
-        for good in ["a@bücher.example", "ü@x.example", "a@ex_ample", "a,b@c;d"] {
-            assert_eq!(email(good), None, "{good}");
+    fn an_email_is_what_mail_can_be_sent_to() {
+        for good in ["a@b", "first.last+tag@exa-mple.com", "ü@bücher.example"] {
+            assert_eq!(email_violation(Some(good)), None, "{good}");
         }
         for bad in [
-            "a@x.example，b＠y.example",
-            "ü@x.example；b＠y",
-            "a@x\u{b4}y",
+            "",
+            "a@b@c",
+            " a@b",
+            "a@b\r\nBcc: c",
+            "<eve@evil.example>.corp.example",
+            "ada@example.com.",
+            "\"ada\"@example.com",
         ] {
-            let name = email(bad);
-            let domain = Some("accounts_email_must_have_a_domain_with_a_form_in_ascii");
-            assert_eq!(name, domain, "{bad}");
+            let found = email_violation(Some(bad)).unwrap();
+            assert_eq!(found.rule, "accounts_email_must_be_an_address", "{bad}");
+            assert_eq!(found.reason, address::check(bad).unwrap_err().to_string());
         }
-        // The domain of text that cannot be read is not converted.
-        assert!(email_problem(b"a@\xff", characters, to_utf8).is_none());
+        assert_eq!(email_violation(None).unwrap().reason, NOT_READ);
     }
 
     #[test]
-    fn lengths_are_bounded() {
-        let long = "a".repeat(252);
-        assert_eq!(email(&format!("{long}@b")), None);
-        assert_eq!(
-            email(&format!("{long}@bc")),
-            Some("accounts_email_must_not_exceed_254_characters")
-        );
-        assert_eq!(login(&"l".repeat(254)), None);
-        assert_eq!(
-            login(&"l".repeat(255)),
-            Some("accounts_login_must_not_exceed_254_characters")
-        );
-        // Characters, not bytes.
-        assert_eq!(login(&"é".repeat(254)), None);
-    }
-
-    #[test]
-    fn a_login_is_not_empty_and_one_line() {
-        assert_eq!(login(""), Some("accounts_login_must_not_be_empty"));
+    fn a_login_is_a_line_that_a_reader_sees() {
+        for good in ["admin", "ａdmin", "Anna Müller", "日本", "l", "é"] {
+            assert_eq!(login(good), None, "{good}");
+        }
+        let blanks = Some("accounts_login_must_not_begin_or_end_with_blanks");
+        let invisible = Some("accounts_login_must_not_contain_invisible_characters");
         let control = Some("accounts_login_must_not_contain_control_characters");
-        assert_eq!(login("a\nb"), control);
-        assert_eq!(login("Anna Müller"), None);
+        for (bad, rule) in [
+            ("", Some("accounts_login_must_not_be_empty")),
+            ("a\nb", control),
+            ("a\u{85}b", control),
+            ("a\u{2028}b", control),
+            ("admin\u{200b}", invisible),
+            ("ad\u{200d}min", invisible),
+            ("ad\u{ad}min", invisible),
+            (" admin", blanks),
+            ("admin\u{3000}", blanks),
+        ] {
+            assert_eq!(login(bad), rule, "{bad:?}");
+        }
+        let unread = login_violation(None).unwrap();
+        assert_eq!(unread.rule, "accounts_login_must_be_text");
+    }
+
+    #[test]
+    fn the_length_of_a_login_is_that_of_its_characters() {
+        let long = Some("accounts_login_must_not_exceed_254_characters");
+        assert_eq!(login(&"l".repeat(254)), None);
+        assert_eq!(login(&"l".repeat(255)), long);
+        assert_eq!(login(&"é".repeat(254)), None);
+        assert_eq!(login(&"é".repeat(255)), long);
+    }
+
+    #[test]
+    fn a_detail_shows_what_a_reader_does_not_see() {
+        let value = "admin\u{200b}\n";
+        assert_eq!(
+            detail("login", Some(value), "is odd"),
+            "The login \"admin<U+200B><U+000A>\" is odd."
+        );
+        assert_eq!(
+            detail("email", None, NOT_READ),
+            format!("The email {NOT_READ}.")
+        );
+    }
+
+    #[test]
+    fn what_can_be_stored_as_it_is_is_its_own_key() {
+        assert!(_account_is_plain(b"a@example.com", b"a b"));
+        for (email, login) in [
+            ("A@example.com", "a"),
+            ("a@example.com", "A"),
+            ("a@example.com", "a "),
+            ("a@example.com.", "a"),
+            ("ü@example.com", "a"),
+        ] {
+            assert!(
+                !_account_is_plain(email.as_bytes(), login.as_bytes()),
+                "{email} {login}"
+            );
+        }
     }
 }

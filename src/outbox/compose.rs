@@ -13,8 +13,8 @@ use pgrx::prelude::*;
 
 use crate::pg::encoding;
 use crate::settings;
-use mailroom_core::address;
 use mailroom_core::template::{self, Engine, Part, Serde, Value};
+use mailroom_core::{address, line};
 
 thread_local! {
     static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
@@ -51,10 +51,41 @@ fn _addresses_problem(addresses: Option<Array<&[u8]>>) -> Option<Vec<u8>> {
             return Some(format!("[{place}] {NOT_READ}"));
         };
         let problem = address::check(&found).err()?;
-        let quote: String = found.chars().take(QUOTE_MAX).collect();
-        Some(format!("[{place}] {quote:?} {problem}"))
+        Some(format!(
+            "[{place}] {} {problem}",
+            line::quoted(&found, QUOTE_MAX)
+        ))
     });
     problem.map(|problem| told(&problem))
+}
+
+/// Returns why text is not one line without control characters; `None` if it is. In text that cannot be converted to
+/// UTF-8, only those of ASCII are known.
+#[pg_extern(sql = false)]
+fn _line_problem(text: &[u8]) -> Option<String> {
+    let found = match readable(text) {
+        Some(text) => line::first_control(&text),
+        None => text
+            .iter()
+            .copied()
+            .find(u8::is_ascii_control)
+            .map(char::from),
+    };
+    found.map(|found| format!("contains the control character {}", line::Named(found)))
+}
+
+/// Returns text in which control and invisible characters are written as `<U+200B>`. In text that cannot be converted to
+/// UTF-8, only control characters of ASCII are.
+#[pg_extern(sql = false)]
+fn _visible(text: &[u8]) -> Vec<u8> {
+    let Some(read) = readable(text) else {
+        let visible = |byte: &u8| match byte {
+            byte if byte.is_ascii_control() => format!("<U+{byte:04X}>").into_bytes(),
+            byte => vec![*byte],
+        };
+        return text.iter().flat_map(visible).collect();
+    };
+    told(&line::visible(&read))
 }
 
 /// Returns the locales in which to look for a template, best first.

@@ -201,14 +201,6 @@ impl IntoDatum for Element {
 
 pgrx::pgrx_sql_entity_graph::impl_sql_translatable!(Element, "text");
 
-/// Returns the number of characters in `text`, which is in the server's encoding.
-pub fn characters(text: &[u8]) -> usize {
-    let length = c_int::try_from(text.len()).unwrap_or(c_int::MAX);
-    // SAFETY: reads `length` bytes, which the server has checked to be valid in its encoding.
-    let characters = unsafe { pg_sys::pg_mbstrlen_with_len(text.as_ptr().cast(), length) };
-    usize::try_from(characters).unwrap_or(usize::MAX)
-}
-
 /// Converts all of `text`, which must contain no NUL, to another encoding. `None` if a character cannot be converted,
 /// if there is no conversion, or outside a transaction, where the catalog cannot be read.
 fn convert(text: &[u8], from: c_int, to: c_int) -> Option<Vec<u8>> {

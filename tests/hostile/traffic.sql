@@ -45,6 +45,8 @@ DROP RULE passing ON @s@.pending;
 
 ALTER TABLE @s@.outbox DROP CONSTRAINT passing;
 
+SELECT @s@.mailroom_address_key('Active@Example.com'::pg_catalog.text);
+
 SELECT @s@.mailroom_request_recovery('active@example.com'::pg_catalog.text);
 
 SELECT @s@.mailroom_request_activation('two@example.com'::pg_catalog.text);

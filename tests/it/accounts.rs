@@ -5,10 +5,10 @@ mod guesses;
 mod requests;
 
 /// Pseudo-random numbers that are the same in every run: xorshift64*.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;

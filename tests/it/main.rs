@@ -41,6 +41,7 @@ mod volume;
 use counterparts::process;
 
 mod accounts;
+mod addresses;
 mod audited;
 mod book_blocks;
 mod book_commands;

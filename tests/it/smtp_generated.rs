@@ -22,7 +22,7 @@ fn generated_messages_are_equal_or_refused_when_they_are_scheduled() {
     let taken = MESSAGES - refused;
     // The only reasons: a control character in the subject, a subject that is too long, an empty text.
     let others = "SELECT coalesce(string_agg(DISTINCT reason, '; '), '') FROM refused WHERE reason !~ \
-         'subject contains a control character|subject has [0-9]+ octets|body_text is empty'";
+         'subject contains the control character|subject has [0-9]+ octets|body_text is empty'";
     let others: String = post.client.query_one(others, &[]).unwrap().get(0);
     assert_eq!(others, "");
     let reasons = "SELECT count(DISTINCT regexp_replace(reason, '[0-9]+', '')) FROM refused";

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`token`] | the wire format of links: sign, parse, verify; and the key file |
 //! | [`secret_file`] | reading files that contain secrets |
-//! | [`address`] | the syntax of mail addresses |
+//! | [`address`] | the syntax of mail addresses, and when two are one mailbox |
+//! | [`line`] | text of one line, and how an error shows it |
 //! | [`template`] | checking and rendering templates, and the built-in templates |
 //! | [`mask`] | masking secrets in text for logs |
 //! | [`message`] | a claimed message |
@@ -22,6 +23,7 @@ pub mod address;
 pub mod backoff;
 pub mod batching;
 pub mod deliver;
+pub mod line;
 pub mod mask;
 pub mod message;
 pub mod purge;

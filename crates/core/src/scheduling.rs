@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::address;
+use crate::line::{self, Named};
 
 /// Maximum number of addresses in recipients, cc and bcc together.
 const RECIPIENTS_MAX: usize = 50;
@@ -145,8 +146,8 @@ fn check_addresses(name: &str, list: &[Option<Text<'_>>]) -> Result<(), String> 
             Some(Text::Unread) => return Err(format!("{name}[{place}] {NOT_READ}")),
             Some(Text::Read(found)) => {
                 if let Err(problem) = address::check(found) {
-                    let quote: String = found.chars().take(QUOTE_MAX).collect();
-                    return Err(format!("{name}[{place}] {quote:?} {problem}"));
+                    let quote = line::quoted(found, QUOTE_MAX);
+                    return Err(format!("{name}[{place}] {quote} {problem}"));
                 }
             }
         }
@@ -223,12 +224,14 @@ fn check_texts(draft: &Draft<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Control characters, and those that end a line in Unicode, end a header or an entry of a log.
 fn check_line(name: &str, text: &str) -> Result<(), String> {
-    if text.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')) {
-        return Err(format!("{name} contains a control character"));
+    match line::first_control(text) {
+        None => Ok(()),
+        Some(found) => Err(format!(
+            "{name} contains the control character {}",
+            Named(found)
+        )),
     }
-    Ok(())
 }
 
 fn check_name(name: &str, text: &str) -> Result<(), String> {

@@ -30,6 +30,8 @@ pub use minijinja::{Value, value::Serde};
 use refusal::Refusal;
 pub use shipped::{BUILTIN, BUILTIN_LOCALE};
 
+use crate::line;
+
 /// Maximum octets of a part's source.
 pub const SOURCE_MAX: usize = 256 * 1024;
 /// Maximum octets of a rendered part: ten times what the larger mail clients show without cutting.
@@ -311,10 +313,7 @@ fn fit(part: Part, rendered: String) -> Result<String, TemplateError> {
         if rendered.trim().is_empty() {
             return Err(TemplateError::whole(part, "renders to nothing"));
         }
-        if rendered
-            .chars()
-            .any(|c| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
-        {
+        if line::first_control(&rendered).is_some() {
             return Err(TemplateError::whole(
                 part,
                 "renders to more than one line, or to a control character",

@@ -14,8 +14,8 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use mailroom_core::address;
 use mailroom_core::transport::config::{self, TransportConfig};
+use mailroom_core::{address, line};
 use tokio::runtime::Runtime;
 
 use crate::arguments::Check;
@@ -41,7 +41,7 @@ impl Report {
                 text
             }
         };
-        let visible = |c: char| if c.is_control() { ' ' } else { c };
+        let visible = |c: char| if line::is_control(c) { ' ' } else { c };
         let line: String = text.chars().map(visible).collect();
         let _ = writeln!(std::io::stdout(), "{what}: {line}");
     }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mailroom_core::deliver::store::LogLine;
+use mailroom_core::line;
 use serde_json::{Map, Value};
 
 /// The format of a line.
@@ -127,7 +128,7 @@ impl Entry<'_> {
 
 /// Replaces line breaks.
 fn plain(text: &str) -> String {
-    let visible = |c: char| if c.is_control() { ' ' } else { c };
+    let visible = |c: char| if line::is_control(c) { ' ' } else { c };
     text.chars().map(visible).collect()
 }
 

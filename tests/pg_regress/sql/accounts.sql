@@ -186,18 +186,38 @@ FROM (VALUES
     ('space before', ' user@example.com', 'l'),
     ('space after', 'user@example.com ', 'l'),
     ('two addresses in the domain', 'user@example.com，victim＠example.org', 'l'),
-    ('255 characters', repeat('a', 243) || '@example.com', 'l'),
+    ('another address in angle brackets', '<eve@evil.example>.corp.example', 'l'),
+    ('comment', 'eve@evil.example(@corp.example', 'l'),
+    ('quoted local part', '"ada"@example.com', 'l'),
+    ('link', 'mailto:ada@example.com', 'l'),
+    ('dot at the end', 'ada@example.com.', 'l'),
+    ('two dots', 'ada@example..com', 'l'),
+    ('domain without a form in ASCII', 'ada@example。com。', 'l'),
+    ('invisible character', U&'\200Bada@example.com', 'l'),
+    ('mark of direction', U&'ada\202E@example.com', 'l'),
+    ('control character beyond ASCII', U&'ada\0085@example.com', 'l'),
+    ('255 characters', repeat('a', 63) || '@' || repeat(repeat('d', 63) || '.', 2) || repeat('d', 63), 'l'),
+    ('65 characters before the @', repeat('a', 65) || '@example.com', 'l'),
     ('10,000 characters', repeat('a', 10000) || '@example.com', 'l'),
     ('login missing', 'login@example.com', NULL),
     ('login empty', 'login@example.com', ''),
     ('newline in login', 'login@example.com', E'a\nb'),
     ('login of 255 characters', 'login@example.com', repeat('l', 255)),
+    ('login with an invisible character', 'login@example.com', U&'admin\200B'),
+    ('login with a joiner', 'login@example.com', U&'ad\200Dmin'),
+    ('login with a mark of direction', 'login@example.com', U&'\202Enimda'),
+    ('login with a control character beyond ASCII', 'login@example.com', U&'ad\0085min'),
+    ('login with a line separator', 'login@example.com', U&'ad\2028min'),
+    ('login with a space before', 'login@example.com', ' admin'),
+    ('login with a wide space after', 'login@example.com', U&'admin\3000'),
     -- And these are fine.
-    ('254 characters', repeat('a', 242) || '@example.com', 'a254'),
-    ('254 characters that are not ASCII', repeat('é', 242) || '@example.com', 'e254'),
+    ('254 characters', repeat('a', 62) || '@' || repeat(repeat('d', 63) || '.', 2) || repeat('d', 63), 'a254'),
+    ('letters that are not ASCII', repeat('é', 32) || '@example.com', 'e32'),
     ('domain that is not ASCII', 'user@bücher.example', 'idn'),
+    ('its form in ASCII', 'USER@xn--bcher-KVA.example', 'idn2'),
     ('login of 254 characters', 'login254@example.com', repeat('l', 254)),
     ('login with a space', 'login@example.com', 'Anna Müller'),
+    ('login of full width', 'wide@example.com', 'ａdmin'),
     ('plus, dots and dashes', 'first.last+tag@mail.exa-mple.com', 'plus')
 ) v (what, email, login);
 -- The message that a person sees.
@@ -205,6 +225,22 @@ FROM (VALUES
 INSERT INTO accounts (email, login) VALUES ('example.com', 'l');
 \echo :SQLSTATE
 \set VERBOSITY default
+-- An error shows no character that a reader does not see.
+INSERT INTO accounts (email, login) VALUES (U&'\200Bada@example.com', 'l');
+INSERT INTO accounts (email, login) VALUES ('ada@example.com', U&'admin\200B\000A');
+INSERT INTO accounts (email, login) VALUES ('<eve@evil.example>.corp.example', repeat('l', 100));
+INSERT INTO accounts (email, login) VALUES ('eve@evil.example', repeat('l', 300));
+-- One mailbox is one account, however its domain is written.
+SELECT v.email, pg_temp.refusal(format('INSERT INTO accounts (email, login) VALUES (%L, %L)', v.email, 'one ' || v.place)) AS outcome
+FROM unnest(ARRAY[
+    'ada@example.com', 'ADA@EXAMPLE.COM', U&'ada@exam\00ADple.com', 'ada@example。com', 'ada@ｅxample.com',
+    'a@bücher.example', 'a@xn--bcher-kva.example', 'A@BÜCHER.example', U&'a@bu\0308cher.example'
+]) WITH ORDINALITY v (email, place);
+INSERT INTO accounts (email, login) VALUES ('A@Bücher.example', 'conflict') ON CONFLICT (email) DO UPDATE SET login = excluded.login
+RETURNING email, login;
+SELECT email FROM accounts WHERE email = mailroom_address_key(' A@bücher.EXAMPLE ');
+SELECT mailroom_address_key(a) AS key
+FROM unnest(ARRAY['Ünal@Example.com', 'ada@example.com.', '<ada@example.com>', 'a@b, c@d', '', NULL, E'\tada@example.com ']) a;
 -- By UPDATE just the same.
 SELECT pg_temp.refusal($$UPDATE accounts SET email = 'example.com' WHERE id = 1$$);
 SELECT pg_temp.refusal($$UPDATE accounts SET login = '' WHERE id = 1$$);

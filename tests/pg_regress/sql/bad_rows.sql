@@ -40,6 +40,30 @@ INSERT INTO accounts (email, login) VALUES
     ('good@example.com', 'good'), (E'bad\r@example.com', 'bad'), ('also.good@example.com', 'also good');
 SELECT mailroom_collect();
 TABLE mails;
+-- I8: text that a deliverer refuses, and another sender could read as another address. No claimant gets it.
+CALL pg_temp.start_over();
+INSERT INTO accounts (email, login) VALUES
+    ('<eve@evil.example>.corp.example', 'eve'), ('ada@example.com.', 'dot'), ('"ada"@example.com', 'quoted'),
+    (U&'\200Bada@example.com', 'invisible'), (U&'ada\0085@example.com', 'control'), ('a,b@example.com', 'comma'),
+    ('ada@example.com ', 'blank'), ('', 'empty'), ('good@example.com', 'good');
+BEGIN;
+SELECT email FROM mailroom_dequeue();
+SELECT token_id, recipients, state, last_error FROM mails;
+ROLLBACK;
+BEGIN;
+SELECT split_part(mailroom_dequeue_line(), ',', 2) AS email;
+SELECT state, last_error, count(*) FROM mails GROUP BY 1, 2;
+ROLLBACK;
+SELECT mailroom_collect();
+SELECT token_id, recipients, state, last_error FROM mails ORDER BY token_id;
+SELECT recipients FROM mailroom_claim(10, transports => ARRAY(SELECT DISTINCT transport::text FROM outbox));
+-- Its person can be suspended all the same.
+UPDATE accounts SET status = 'suspended' WHERE login = 'eve' RETURNING email;
+ALTER TABLE accounts ENABLE TRIGGER accounts_normalise;
+UPDATE accounts SET status = 'provisioned' WHERE login = 'eve' RETURNING email;
+UPDATE accounts SET email = 'eve@corp.example.' WHERE login = 'eve';
+UPDATE accounts SET email = 'Eve@corp.example' WHERE login = 'eve' RETURNING email;
+ALTER TABLE accounts DISABLE TRIGGER accounts_normalise;
 -- Passed over by a dequeuer, it must not stop the others either.
 CALL pg_temp.start_over();
 INSERT INTO accounts (email, login) VALUES

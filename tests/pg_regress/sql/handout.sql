@@ -158,11 +158,11 @@ SELECT mailroom_dequeue_line() IS NULL AS nothing;
 -- A comma would shift every field after it. Such a row ends as error and does not count; mailroom_dequeue
 -- has no trouble with it.
 INSERT INTO accounts (email, login) VALUES
-    ('"a,b"@example.com', 'quoted'), ('comma@example.com', 'surname, name'), ('four@example.com', 'four');
+    ('comma@example.com', 'surname, name'), ('four@example.com', 'four');
 SELECT regexp_replace(mailroom_dequeue_line(1), '[A-Za-z0-9_-]{86},[0-9]{5}', '<86 characters>,<code>', 'g');
 SELECT mailroom_dequeue_line() IS NULL AS nothing;
 TABLE mails;
-INSERT INTO accounts (email, login) VALUES ('"c,d"@example.com', 'd, c');
+INSERT INTO accounts (email, login) VALUES ('c.d@example.com', 'd, c');
 SELECT email, login FROM mailroom_dequeue();
 
 -- Collected: rows of the outbox that hold all a mail needs, recoveries more urgent than activations.

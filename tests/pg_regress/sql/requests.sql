@@ -32,9 +32,11 @@ $$;
 -- The answer is nothing, whoever it is; what was asked for waits.
 SET ROLE mailroom_app;
 SELECT mailroom_request_recovery(a) FROM (VALUES
-    ('Active@Example.com'), ('nobody@example.com'), ('new@example.com'), ('banned@example.com'), (''), (NULL),
+    ('Active@Example.com'), ('nobody@example.com'), ('new@example.com'), ('banned@example.com'), (''),
     ('no address'), (repeat('a', 250) || '@example.com'), (E'a\nb@example.com')) v (a);
 SELECT mailroom_request_activation(a) FROM (VALUES ('new@example.com'), ('active@example.com'), ('nobody@example.com')) v (a);
+SELECT mailroom_request_recovery(NULL);
+SELECT mailroom_request_activation(NULL);
 SELECT * FROM link_requests;
 SELECT mailroom_answer_requests();
 SELECT _request('active@example.com', 'password_recovery');
@@ -199,6 +201,12 @@ SELECT mailroom_request_recovery(a || '@example.com') FROM unnest('{d,c,b}'::tex
 SELECT mailroom_answer_requests(1) AS made, (SELECT string_agg(email, ', ' ORDER BY id) FROM link_requests) AS before;
 SELECT mailroom_answer_requests(1) AS made, (SELECT string_agg(email, ', ' ORDER BY id) FROM link_requests) AS before;
 SELECT mailroom_answer_requests(1) AS made, (SELECT string_agg(email, ', ' ORDER BY id) FROM link_requests) AS before;
+
+-- An address is found in each of its spellings, and with blanks around it.
+INSERT INTO accounts (id, email, login, status) VALUES (7, 'a@bücher.example', 'idn', 'active');
+SELECT mailroom_request_recovery(a) FROM unnest(ARRAY[' A@xn--bcher-kva.example ', 'a@BÜCHER.example', 'a@bücher.example.', '<a@bücher.example>']) a;
+SELECT email FROM link_requests ORDER BY id;
+SELECT mailroom_answer_requests();
 
 -- What nobody answers goes with all else that is old.
 SELECT mailroom_request_recovery(a || '@example.com') FROM unnest('{b,c,d,e}'::text[]) a;

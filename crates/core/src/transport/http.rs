@@ -28,6 +28,7 @@ use super::connect::connect;
 use super::network_policy::{AllowedNetworks, Denial};
 use super::providers::{MessageOutcome, Request};
 use super::resolver::Resolver;
+use crate::line;
 
 mod outgoing;
 
@@ -265,7 +266,7 @@ fn trouble(error: &legacy::Error, is_unwritten: bool) -> MessageOutcome {
 /// The text of a foreign error: one line, with a maximum length.
 pub(super) fn presentable(text: &str) -> String {
     text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
+        .map(|c| if line::is_control(c) { ' ' } else { c })
         .take(200)
         .collect()
 }

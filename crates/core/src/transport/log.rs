@@ -5,6 +5,7 @@
 use super::delivered::Delivered;
 use super::plain;
 use super::providers::MessageOutcome;
+use crate::line;
 use crate::mask::mask;
 use crate::message::Message;
 
@@ -43,7 +44,7 @@ fn line(message: &Message) -> String {
 
 /// Replaces white space and control characters by single spaces.
 fn one_line(text: &str) -> String {
-    let words = text.split(|c: char| c.is_whitespace() || c.is_control());
+    let words = text.split(|c: char| c.is_whitespace() || line::is_control(c));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     words.join(" ")
 }

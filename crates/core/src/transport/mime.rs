@@ -19,6 +19,7 @@ use super::dates;
 use super::plain;
 use super::providers::headers;
 use super::providers::mailbox::{self, Mailbox};
+use crate::line;
 use crate::message::Message;
 
 #[cfg(test)]
@@ -39,7 +40,7 @@ const ID_MAX: usize = 128;
 /// Why the message cannot be written; the reason quotes no part of it.
 pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Result<Vec<u8>, String> {
     check_id(message)?;
-    if message.subject.chars().any(char::is_control) {
+    if line::first_control(&message.subject).is_some() {
         return Err("the subject has a control character".to_owned());
     }
     let id = format!("{}@{}", message.message_id, from.domain());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use crate::address;
+use crate::{address, line};
 
 /// Maximum bytes of a transport's name.
 const NAME_MAX: usize = 63;
@@ -42,7 +42,7 @@ pub(super) const TEXT: &str = "text without control characters";
 
 /// Parses [`TEXT`].
 pub(super) fn text(text: &str) -> Option<Zeroizing<String>> {
-    let fits = !text.is_empty() && !text.chars().any(char::is_control);
+    let fits = !text.is_empty() && line::first_control(text).is_none();
     // One allocation of the final size leaves no copy that is not zeroed.
     fits.then(|| Zeroizing::new(text.to_owned()))
 }

@@ -180,7 +180,7 @@ proptest! {
         message.reply_to = reply_to.clone();
         let text = text.filter(|text| !text.is_empty());
         let html = html.filter(|html| !html.is_empty());
-        let is_refused = subject.chars().any(char::is_control) || text.is_none() && html.is_none();
+        let is_refused = line::first_control(&subject).is_some() || text.is_none() && html.is_none();
         let Ok(bytes) = build(&from(), &message, now()) else {
             prop_assert!(is_refused);
             return Ok(());

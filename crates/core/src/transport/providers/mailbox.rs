@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::{Message, bodies};
 use crate::address::{self, AddressError};
+use crate::line;
 use crate::transport::invalid::Invalid;
 
 /// Maximum bytes of text in an encoded word, which has at most 75 characters (RFC 2047).
@@ -34,7 +35,7 @@ impl Mailbox {
         if text.is_empty() {
             return Err(wrong("is missing"));
         }
-        if text.chars().any(char::is_control) {
+        if line::first_control(text).is_some() {
             return Err(wrong("contains a control character"));
         }
         let (name, address) = match text.strip_suffix('>') {
@@ -176,6 +177,7 @@ fn invalid(list: &str, index: usize, why: &AddressError) -> String {
         AddressError::LocalCharacter(_) | AddressError::DomainCharacter(_) => {
             "has a character that no address may have".to_owned()
         }
+        AddressError::Control(_) => "contains a control character".to_owned(),
         other => other.to_string(),
     };
     format!("{list}[{}] {what}", index + 1)

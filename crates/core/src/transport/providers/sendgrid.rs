@@ -75,7 +75,8 @@ impl SendGrid {
     }
 }
 
-/// The addresses that are not among those seen before: SendGrid refuses a mail that names one twice.
+/// The addresses that are not among those seen before: SendGrid refuses a mail that names one twice, whatever the case
+/// of its local part, so this is not [`crate::address::mailboxes`].
 fn people(list: &[String], seen: &mut Vec<String>) -> Value {
     let mut people = Vec::new();
     for address in list {

@@ -2,6 +2,7 @@
 
 use super::extensions::Extensions;
 use super::outcome::Stage;
+use crate::address;
 use crate::message::Message;
 use crate::transport::mime;
 use crate::transport::providers::MessageOutcome;
@@ -10,7 +11,7 @@ use crate::transport::providers::mailbox::Mailbox;
 /// The envelope and content of one message.
 pub(super) struct Envelope<'m> {
     from: &'m str,
-    /// To, Cc and Bcc, each address once.
+    /// To, Cc and Bcc, each mailbox once.
     pub recipients: Vec<&'m str>,
     id: &'m str,
     /// Failed attempts so far.
@@ -25,13 +26,8 @@ pub(super) struct Envelope<'m> {
 impl<'m> Envelope<'m> {
     /// The envelope of a message that [`crate::transport::providers::mailbox::ready`] prepared and [`mime::build`] wrote.
     pub fn new(from: &'m Mailbox, message: &'m Message, content: &'m [u8]) -> Self {
-        let mut recipients = Vec::new();
         let lists = [&message.recipients, &message.cc, &message.bcc];
-        for address in lists.into_iter().flatten() {
-            if !recipients.contains(&address.as_str()) {
-                recipients.push(address.as_str());
-            }
-        }
+        let recipients = address::mailboxes(lists.into_iter().flatten().map(String::as_str));
         Self {
             from: from.address(),
             recipients,

@@ -18,11 +18,24 @@ fn fifty_recipients() {
 }
 
 #[test]
-fn an_address_is_named_once() {
+fn a_mailbox_is_named_once() {
     let mut message = fixture::plain(1);
     message.bcc = message.recipients.clone();
     let (_, seen) = deliver(Script::default(), &message);
     assert_eq!(seen.commands("RCPT").len(), 1);
+    let text = |address: &str| address.to_owned();
+    message.recipients = vec![text("ada@Example.com"), text("ada@example.com")];
+    message.cc = vec![text("ada@EXAMPLE.com"), text("Ada@example.com")];
+    message.bcc = vec![text("a@bücher.example"), text("a@xn--BCHER-kva.example")];
+    let (_, seen) = deliver(Script::default(), &message);
+    assert_eq!(
+        seen.commands("RCPT"),
+        [
+            "RCPT TO:<ada@Example.com>",
+            "RCPT TO:<Ada@example.com>",
+            "RCPT TO:<a@xn--bcher-kva.example>"
+        ]
+    );
 }
 
 #[test]
