@@ -55,7 +55,7 @@ SELECT pg_extension_config_dump('@extschema@.attached', $$
     WHERE EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.oid = attached.relation)
 $$);
 SELECT pg_extension_config_dump('@extschema@.outbox', $$
-    WHERE token_id IS NULL OR state NOT IN ('scheduled', 'claimed')
+    WHERE outbox.token_id IS NULL OR outbox.state NOT IN ('scheduled', 'claimed')
 $$);
 SELECT pg_extension_config_dump('@extschema@.outbox_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.outbox_attempts', $$
@@ -68,12 +68,19 @@ SELECT pg_extension_config_dump('@extschema@.outbox_attempts', $$
     )
 $$);
 SELECT pg_extension_config_dump('@extschema@.outbox_attempts_id_seq', '');
+-- All columns of the table, in their order, because an application may have added some.
 SELECT pg_extension_config_dump('@extschema@.pending', $$
-    UNION
-    SELECT CASE t.action WHEN 'password_recovery' THEN 0 ELSE 1 END, t.id
+    WHERE true
+    UNION ALL
+    SELECT n.*
     FROM @extschema@.outbox o
     JOIN @extschema@.tokens t ON t.id = o.token_id
+    CROSS JOIN LATERAL (SELECT CASE t.action WHEN 'password_recovery' THEN 0 ELSE 1 END, t.id) l (lane, token_id)
+    CROSS JOIN LATERAL pg_catalog.jsonb_populate_record(
+        NULL::@extschema@.pending, pg_catalog.jsonb_build_object('lane', l.lane, 'token_id', l.token_id)
+    ) n
     WHERE o.state IN ('scheduled', 'claimed')
+      AND NOT EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane = l.lane AND p.token_id = l.token_id)
 $$);
 
 -- All hand-out starts with one of these three tables; rows of other tables do nothing by themselves.

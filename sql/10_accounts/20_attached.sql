@@ -56,13 +56,14 @@ CREATE FUNCTION @extschema@._displace(relation oid, taker bigint, taken_email te
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
+<<local>>
 DECLARE
     holders CONSTANT bigint[] := ARRAY(
         SELECT a.id
         FROM (
-            SELECT e.id FROM @extschema@.accounts e WHERE e.email = taken_email
+            SELECT e.id FROM @extschema@.accounts e WHERE e.email = _displace.taken_email
             UNION
-            SELECT l.id FROM @extschema@.accounts l WHERE l.login = taken_login
+            SELECT l.id FROM @extschema@.accounts l WHERE l.login = _displace.taken_login
         ) a
         CROSS JOIN LATERAL (
             SELECT
@@ -79,21 +80,19 @@ BEGIN
     END IF;
     -- Only if the table itself checks a unique key at the end of the statement or transaction can two rows swap their
     -- values.
-    IF NOT EXISTS (
-        SELECT FROM pg_index i WHERE i.indrelid = _displace.relation AND i.indisunique AND NOT i.indimmediate
-    ) THEN
+    IF NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = _displace.relation AND i.indisunique AND NOT i.indimmediate) THEN
         RAISE unique_violation USING
             MESSAGE = format('two rows of table %s have the same address or login', _displace.relation::regclass),
             DETAIL = format('One of them is that of account %s.', holders[1]),
             HINT = 'Each address and each login belongs to one account. Rows can swap theirs only if the table has a deferrable unique key of its own.';
     END IF;
     UPDATE @extschema@.accounts a
-    SET email = CASE WHEN a.email = taken_email THEN 'displaced-' || a.id || '@mailroom.invalid' ELSE a.email END,
-        login = CASE WHEN a.login = taken_login THEN 'displaced ' || gen_random_uuid() ELSE a.login END
-    WHERE a.id = ANY (holders);
+    SET email = CASE WHEN a.email = _displace.taken_email THEN 'displaced-' || a.id || '@mailroom.invalid' ELSE a.email END,
+        login = CASE WHEN a.login = _displace.taken_login THEN 'displaced ' || gen_random_uuid() ELSE a.login END
+    WHERE a.id = ANY (local.holders);
     UPDATE @extschema@.attached t
     SET is_displaced = true
-    WHERE t.account_id = ANY (holders);
+    WHERE t.account_id = ANY (local.holders);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._displace(oid, bigint, text, text) IS
@@ -161,6 +160,7 @@ CREATE FUNCTION @extschema@._attached_update() RETURNS trigger
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     names record;
     former text;
@@ -184,16 +184,16 @@ BEGIN
     SELECT t.account_id, t.is_displaced
     INTO holder
     FROM @extschema@.attached t
-    WHERE t.relation = TG_RELID
-      AND t.email = @extschema@.mailroom_address_key(former)
+    WHERE t.relation = _attached_update.tg_relid
+      AND t.email = @extschema@.mailroom_address_key(local.former)
     ORDER BY t.is_displaced DESC
     LIMIT 1;
     IF former IS DISTINCT FROM present THEN
         PERFORM @extschema@._refuse_attached_twice(TG_RELID, (
             SELECT t.email
             FROM @extschema@.attached t
-            WHERE t.relation = TG_RELID
-              AND t.email = @extschema@.mailroom_address_key(present)
+            WHERE t.relation = _attached_update.tg_relid
+              AND t.email = @extschema@.mailroom_address_key(local.present)
               AND t.account_id IS DISTINCT FROM holder.account_id
               AND NOT t.is_displaced
               -- Otherwise the account tells.
@@ -220,11 +220,11 @@ BEGIN
             @extschema@._fold(present_login)
         );
         UPDATE @extschema@.accounts a
-        SET email = CASE WHEN holder.is_displaced OR former IS DISTINCT FROM present THEN present ELSE a.email END,
-            login = present_login
+        SET email = CASE WHEN holder.is_displaced OR local.former IS DISTINCT FROM local.present THEN local.present ELSE a.email END,
+            login = local.present_login
         WHERE a.id = holder.account_id;
         UPDATE @extschema@.attached t
-        SET email = @extschema@.mailroom_address_key(present),
+        SET email = @extschema@.mailroom_address_key(local.present),
             is_displaced = false
         WHERE t.account_id = holder.account_id;
     END IF;
@@ -393,7 +393,7 @@ BEGIN
     DELETE FROM @extschema@.accounts a
     USING @extschema@.attached t
     WHERE t.account_id = a.id
-      AND t.relation = TG_RELID;
+      AND t.relation = _attached_truncate.tg_relid;
     RETURN NULL;
 END;
 $$;

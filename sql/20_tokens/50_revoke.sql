@@ -21,7 +21,7 @@ BEGIN
     -- ends it.
     UPDATE @extschema@.outbox
     SET state = 'cancelled',
-        last_error = reason,
+        last_error = _withdraw_mail.reason,
         secrets = NULL,
         updated_at = now(),
         ended_at = now()
@@ -29,7 +29,7 @@ BEGIN
     WHERE id = ANY (ARRAY(
         SELECT o.id
         FROM @extschema@.outbox o
-        WHERE o.token_id = ANY (ended)
+        WHERE o.token_id = ANY (_withdraw_mail.ended)
           -- For the index of live tokens; as text, since o.state = 'scheduled' would fit other indexes as well.
           AND o.state IN ('scheduled', 'claimed')
           AND o.state::text = 'scheduled'
@@ -50,7 +50,7 @@ BEGIN
     RETURN ARRAY(
         SELECT t.id
         FROM @extschema@.tokens t
-        WHERE t.account = ANY (holders)
+        WHERE t.account = ANY (_open_tokens.holders)
           AND t.consumed_at IS NULL
           AND t.revoked_at IS NULL
           AND t.expires_at > @extschema@._epoch()
@@ -95,6 +95,7 @@ CREATE FUNCTION @extschema@._revoke_tokens(holders bigint[], actions @extschema@
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
     ended bigint[];
@@ -102,12 +103,12 @@ BEGIN
     PERFORM @extschema@._refuse_unseen_tokens(holders);
     WITH revoked AS (
         UPDATE @extschema@.tokens t
-        SET revoked_at = stamp
-        WHERE t.account = ANY (holders)
-          AND t.action = ANY (actions)
+        SET revoked_at = local.stamp
+        WHERE t.account = ANY (_revoke_tokens.holders)
+          AND t.action = ANY (_revoke_tokens.actions)
           AND t.consumed_at IS NULL
           AND t.revoked_at IS NULL
-          AND t.expires_at > stamp
+          AND t.expires_at > local.stamp
         RETURNING t.id
     )
     SELECT array_agg(r.id) INTO ended FROM revoked r;

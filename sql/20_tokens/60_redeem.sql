@@ -93,7 +93,7 @@ CREATE FUNCTION @extschema@.mailroom_redeem(
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
-#variable_conflict use_column
+<<local>>
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
     judged CONSTANT @extschema@._token_verdicts := @extschema@._find_token_by_link(token);
@@ -162,13 +162,13 @@ BEGIN
     -- A recovery ends all open tokens of the account: the person who lost access cannot vouch for the other links.
     WITH closed AS (
         UPDATE @extschema@.tokens t
-        SET consumed_at = CASE WHEN t.id = judged.token_id THEN stamp END,
-            revoked_at = CASE WHEN t.id <> judged.token_id THEN stamp END
+        SET consumed_at = CASE WHEN t.id = judged.token_id THEN local.stamp END,
+            revoked_at = CASE WHEN t.id <> judged.token_id THEN local.stamp END
         WHERE t.account = judged.account_id
           AND t.consumed_at IS NULL
           AND t.revoked_at IS NULL
-          AND (t.action = judged.action OR is_recovery)
-          AND (t.id = judged.token_id OR t.expires_at > stamp)
+          AND (t.action = judged.action OR local.is_recovery)
+          AND (t.id = judged.token_id OR t.expires_at > local.stamp)
         RETURNING t.id
     )
     -- Most mail has been sent when its link is used.

@@ -84,14 +84,15 @@ CREATE FUNCTION @extschema@._answer_request(holder bigint, asked @extschema@.tok
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     stamp CONSTANT bigint := floor(extract(epoch FROM now()));
     sent record;
 BEGIN
     -- NOWAIT: another transaction may hold the account for a long time.
     PERFORM FROM @extschema@.accounts a
-    WHERE a.id = holder
-      AND a.status = @extschema@._status_for(asked)
+    WHERE a.id = _answer_request.holder
+      AND a.status = @extschema@._status_for(_answer_request.asked)
     FOR NO KEY UPDATE NOWAIT;
     IF NOT FOUND THEN
         RETURN false;
@@ -99,23 +100,23 @@ BEGIN
     -- The limits count the links that were sent, not the requests.
     SELECT
         (array_agg(t.id ORDER BY t.id DESC) FILTER (
-            WHERE v.eligible AND NOT v.locked AND t.expires_at - stamp >= (t.expires_at - t.created_at) / 3
+            WHERE v.eligible AND NOT v.locked AND t.expires_at - local.stamp >= (t.expires_at - t.created_at) / 3
         ))[1] AS open,
         bool_or(v.eligible AND v.locked) AS locked,
         -- Not in the future: the clock may have been set back since.
         max(greatest(
-            CASE WHEN t.created_at <= stamp THEN t.created_at END,
-            (SELECT max(g.at) FROM unnest(t.sent_again_at) g (at) WHERE g.at <= stamp)
+            CASE WHEN t.created_at <= local.stamp THEN t.created_at END,
+            (SELECT max(g.at) FROM unnest(t.sent_again_at) g (at) WHERE g.at <= local.stamp)
         )) AS latest,
         sum(
-            (t.created_at > stamp - 3600 AND t.created_at <= stamp)::integer
-                + (SELECT count(*) FROM unnest(t.sent_again_at) g (at) WHERE g.at > stamp - 3600 AND g.at <= stamp)
+            (t.created_at > local.stamp - 3600 AND t.created_at <= local.stamp)::integer
+                + (SELECT count(*) FROM unnest(t.sent_again_at) g (at) WHERE g.at > local.stamp - 3600 AND g.at <= local.stamp)
         ) AS within_hour
     INTO sent
     FROM @extschema@.tokens t
     CROSS JOIN LATERAL (SELECT w.* FROM @extschema@._token_verdicts w WHERE w.token_id = t.id OFFSET 0) v
-    WHERE t.account = holder
-      AND t.action = asked;
+    WHERE t.account = _answer_request.holder
+      AND t.action = _answer_request.asked;
     -- A new link is sent in spite of the limits, so that requests by others cannot keep mail from the owner of an
     -- address; unless the open token is locked by five wrong codes.
     IF (sent.open IS NOT NULL OR sent.locked) AND sent.within_hour >= @extschema@._requests_per_hour() THEN
@@ -125,7 +126,7 @@ BEGIN
         INSERT INTO @extschema@.tokens (account, action) VALUES (holder, asked);
         RETURN true;
     ELSIF sent.latest > stamp - @extschema@._request_interval()
-        OR EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane = @extschema@._lane(asked) AND p.token_id = sent.open)
+        OR EXISTS (SELECT FROM @extschema@.pending p WHERE p.lane = @extschema@._lane(_answer_request.asked) AND p.token_id = sent.open)
         OR EXISTS (SELECT FROM @extschema@.outbox o WHERE o.token_id = sent.open AND o.state IN ('scheduled', 'claimed'))
     THEN
         -- It is on its way, or was sent recently.
@@ -133,7 +134,7 @@ BEGIN
     END IF;
     PERFORM FROM @extschema@.tokens t WHERE t.id = sent.open FOR NO KEY UPDATE NOWAIT;
     UPDATE @extschema@.tokens t
-    SET sent_again_at = ARRAY(SELECT g.at FROM unnest(t.sent_again_at) g (at) WHERE g.at > stamp - 3600) || stamp
+    SET sent_again_at = ARRAY(SELECT g.at FROM unnest(t.sent_again_at) g (at) WHERE g.at > local.stamp - 3600) || local.stamp
     WHERE t.id = sent.open;
     INSERT INTO @extschema@.pending (lane, token_id) VALUES (@extschema@._announce(@extschema@._lane(asked)), sent.open);
     RETURN true;
@@ -154,9 +155,9 @@ BEGIN
     RETURN ARRAY(
         SELECT r.id
         FROM @extschema@.link_requests r
-        WHERE r.id > after
+        WHERE r.id > _lock_requests.after
         ORDER BY r.id
-        LIMIT looked
+        LIMIT _lock_requests.looked
         FOR UPDATE SKIP LOCKED
     );
 END;
@@ -173,13 +174,12 @@ RETURNS TABLE (holder bigint, action @extschema@.token_action, requests bigint[]
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
-#variable_conflict use_column
 BEGIN
     RETURN QUERY
     WITH asked AS MATERIALIZED (
         SELECT r.id, r.action, r.email
         FROM @extschema@.link_requests r
-        WHERE r.id = ANY (picked)
+        WHERE r.id = ANY (_requested.picked)
     )
     SELECT a.id, q.action, array_agg(q.id)
     FROM asked q
@@ -199,6 +199,7 @@ CREATE FUNCTION @extschema@.mailroom_answer_requests(batch_limit integer DEFAULT
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
     -- Most of a flood is for unknown addresses, or for one account; those cost almost nothing.
@@ -257,7 +258,7 @@ BEGIN
             END;
         END LOOP;
         DELETE FROM @extschema@.link_requests r
-        WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(picked) p EXCEPT SELECT k FROM unnest(busy || left_over) k));
+        WHERE r.id = ANY (ARRAY(SELECT p FROM unnest(local.picked) p EXCEPT SELECT k FROM unnest(local.busy || local.left_over) k));
         stayed := cardinality(busy) - stayed;
         EXIT WHEN cardinality(picked) < looked OR left_over <> '{}' OR stayed < looked / 2;
     END LOOP;

@@ -62,6 +62,7 @@ CREATE FUNCTION @extschema@._delete_pending(wanted integer) RETURNS bigint[]
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
+<<local>>
 DECLARE
     sweep boolean := @extschema@._scan_begin();
     part bigint[];
@@ -74,17 +75,17 @@ BEGIN
             SELECT p.ctid AS place
             FROM @extschema@.pending p
             WHERE p.lane = 0
-              AND p.token_id > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
+              AND p.token_id > CASE WHEN local.sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
             ORDER BY p.lane, p.token_id
-            LIMIT wanted - cardinality(picked)
+            LIMIT _delete_pending.wanted - cardinality(local.picked)
             FOR UPDATE SKIP LOCKED
         ), normal AS MATERIALIZED (
             SELECT p.ctid AS place
             FROM @extschema@.pending p
             WHERE p.lane = 1
-              AND p.token_id > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
+              AND p.token_id > CASE WHEN local.sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
             ORDER BY p.lane, p.token_id
-            LIMIT wanted - cardinality(picked) - (SELECT count(*) FROM urgent)
+            LIMIT _delete_pending.wanted - cardinality(local.picked) - (SELECT count(*) FROM urgent)
             FOR UPDATE SKIP LOCKED
         ), taken AS (
             DELETE FROM @extschema@.pending p
@@ -181,7 +182,6 @@ RETURNS TABLE (token_id bigint, action @extschema@.token_action, email text, log
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
-#variable_conflict use_column
 DECLARE
     wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
     asked integer;

@@ -58,6 +58,7 @@ CREATE FUNCTION @extschema@._insert_outbox_one_by_one(
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     one bigint;
     part record;
@@ -77,7 +78,7 @@ BEGIN
                 IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                IF EXISTS (SELECT FROM @extschema@.outbox l WHERE l.token_id = one AND l.state IN ('scheduled', 'claimed')) THEN
+                IF EXISTS (SELECT FROM @extschema@.outbox l WHERE l.token_id = local.one AND l.state IN ('scheduled', 'claimed')) THEN
                     -- Its mail was retried after the token became pending again: one mail with the link is enough.
                     skipped := skipped + 1;
                 ELSIF EXISTS (SELECT FROM @extschema@._token_verdicts v WHERE v.token_id = one AND v.eligible) THEN

@@ -51,7 +51,7 @@ CREATE FUNCTION @extschema@._first_attempt_at(mail bigint) RETURNS timestamptz
     -- A plan that was made while the table was small must not read all of it later.
     SET enable_seqscan = off
     SET jit = off
-AS $$ SELECT min(a.started_at) FROM @extschema@.outbox_attempts a WHERE a.outbox_id = mail AND a.attempt = 1 $$;
+AS $$ SELECT min(a.started_at) FROM @extschema@.outbox_attempts a WHERE a.outbox_id = _first_attempt_at.mail AND a.attempt = 1 $$;
 COMMENT ON FUNCTION @extschema@._first_attempt_at(bigint) IS
     'Internal. When this mail was claimed for its first attempt, if that failed; NULL if its row was purged.';
 

@@ -63,11 +63,11 @@ BEGIN
     IF wanted COLLATE "C" IN ('', @extschema@._default_transport()) THEN
         RETURN true;
     END IF;
-    PERFORM FROM @extschema@.routes r WHERE r.transport = wanted COLLATE "C" OR r.fallback = wanted COLLATE "C" LIMIT 1;
+    PERFORM FROM @extschema@.routes r WHERE r.transport = _knows_transport.wanted COLLATE "C" OR r.fallback = _knows_transport.wanted COLLATE "C" LIMIT 1;
     IF FOUND THEN
         RETURN true;
     END IF;
-    PERFORM FROM @extschema@.transports t WHERE t.name = wanted COLLATE "C" LIMIT 1;
+    PERFORM FROM @extschema@.transports t WHERE t.name = _knows_transport.wanted COLLATE "C" LIMIT 1;
     RETURN FOUND;
 END;
 $$;

@@ -112,7 +112,7 @@ CREATE FUNCTION @extschema@._template(
     SET enable_seqscan = off
     SET jit = off
 AS $$
-#variable_conflict use_column
+<<local>>
 DECLARE
     candidates CONSTANT text[] := @extschema@._locales(wanted_locale);
 BEGIN
@@ -129,9 +129,9 @@ BEGIN
         SELECT t.locale, t.subject, t.body_text, t.body_html
         INTO locale, subject, body_text, body_html
         FROM @extschema@.templates t
-        WHERE t.kind = wanted_kind
-          AND t.locale = ANY (candidates)
-        ORDER BY array_position(candidates, t.locale)
+        WHERE t.kind = _template.wanted_kind
+          AND t.locale = ANY (local.candidates)
+        ORDER BY array_position(local.candidates, t.locale)
         LIMIT 1;
     END IF;
 END;

@@ -59,7 +59,6 @@ CREATE FUNCTION @extschema@.mailroom_preview(
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
-#variable_conflict use_variable
 DECLARE
     samples CONSTANT jsonb := jsonb_build_object('login', 'alice') || @extschema@._sample_secrets(kind);
     template record;

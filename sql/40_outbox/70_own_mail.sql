@@ -109,6 +109,7 @@ CREATE FUNCTION @extschema@._lock_own_mail(ids bigint[], caller name, waits bool
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     one bigint;
 BEGIN
@@ -120,7 +121,7 @@ BEGIN
             FROM @extschema@.outbox o
             WHERE o.id = u.id
               AND (o.token_id IS NOT NULL OR o.kind NOT IN ('activation', 'password_recovery'))
-              AND @extschema@._is_callers_role(o.enqueued_by, caller)
+              AND @extschema@._is_callers_role(o.enqueued_by, _lock_own_mail.caller)
             OFFSET 0
         )
     ) THEN
@@ -130,9 +131,9 @@ BEGIN
     -- the order of ids, so that two sessions that replace the same mails cannot deadlock.
     FOREACH one IN ARRAY ids LOOP
         IF waits THEN
-            PERFORM FROM @extschema@.outbox o WHERE o.id = one AND o.state::text = 'scheduled' FOR NO KEY UPDATE;
+            PERFORM FROM @extschema@.outbox o WHERE o.id = local.one AND o.state::text = 'scheduled' FOR NO KEY UPDATE;
         ELSE
-            PERFORM FROM @extschema@.outbox o WHERE o.id = one AND o.state::text = 'scheduled' FOR NO KEY UPDATE SKIP LOCKED;
+            PERFORM FROM @extschema@.outbox o WHERE o.id = local.one AND o.state::text = 'scheduled' FOR NO KEY UPDATE SKIP LOCKED;
         END IF;
         IF NOT FOUND THEN
             RAISE no_data_found;
@@ -150,6 +151,7 @@ CREATE FUNCTION @extschema@._change_own_mail() RETURNS trigger
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     expiry timestamptz;
@@ -186,15 +188,15 @@ BEGIN
         END IF;
         UPDATE @extschema@.outbox o
         SET send_at = NEW.send_at,
-            updated_at = moment
+            updated_at = local.moment
         WHERE o.id = ANY (NEW.ids);
     ELSE
         UPDATE @extschema@.outbox o
         SET state = r.state,
             secrets = NULL,
             last_error = r.reason,
-            updated_at = moment,
-            ended_at = moment
+            updated_at = local.moment,
+            ended_at = local.moment
         FROM (
             VALUES
                 (true, 'expired'::@extschema@.outbox_state, 'expired before it was sent'),
@@ -202,7 +204,7 @@ BEGIN
         ) r (has_expired, state, reason)
         WHERE o.id = ANY (NEW.ids)
           -- As a claim ends it.
-          AND r.has_expired = (NEW.change = 'replace' AND coalesce(o.expires_at <= moment, false));
+          AND r.has_expired = (NEW.change = 'replace' AND coalesce(o.expires_at <= local.moment, false));
     END IF;
     -- A trigger of the application may keep a row as it is.
     GET DIAGNOSTICS changed = ROW_COUNT;

@@ -84,7 +84,7 @@ BEGIN
         INTO lapse
         FROM @extschema@.outbox o
         WHERE o.state = 'claimed'
-          AND o.claimed_until > moment
+          AND o.claimed_until > _next_lapse.moment
         ORDER BY o.claimed_until
         LIMIT 1;
     ELSE
@@ -103,6 +103,7 @@ CREATE FUNCTION @extschema@._next_wake() RETURNS timestamptz
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     -- A variable, because an index is not used for a comparison with a volatile function.
     moment CONSTANT timestamptz := clock_timestamp();
@@ -114,7 +115,7 @@ BEGIN
                 FROM @extschema@.outbox o
                 WHERE o.state = 'scheduled'
                   AND o.send_at > o.created_at
-                  AND o.send_at > moment
+                  AND o.send_at > local.moment
                 ORDER BY o.send_at
                 LIMIT 1
             ),
@@ -151,10 +152,10 @@ BEGIN
         SELECT o.send_at, o.group_key
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
-          AND o.transport = of_transport COLLATE "C"
-          AND o.priority = of_priority
-          AND (o.send_at, o.id) > (after_send_at, after_id)
-          AND o.send_at <= moment
+          AND o.transport = _first_due.of_transport COLLATE "C"
+          AND o.priority = _first_due.of_priority
+          AND (o.send_at, o.id) > (_first_due.after_send_at, _first_due.after_id)
+          AND o.send_at <= _first_due.moment
         ORDER BY o.priority, o.send_at, o.id
         LIMIT 100
     ) w;
@@ -206,6 +207,7 @@ CREATE FUNCTION @extschema@.mailroom_next_due(transports text[] DEFAULT NULL) RE
     SET enable_sort = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     of_transport text;
@@ -221,7 +223,7 @@ BEGIN
     FROM @extschema@.outbox o
     WHERE o.state = 'claimed'
       AND o.claimed_until > @extschema@._leases_from()
-      AND o.claimed_until <= moment
+      AND o.claimed_until <= local.moment
     ORDER BY o.claimed_until
     LIMIT 1;
     IF FOUND THEN
@@ -240,7 +242,7 @@ BEGIN
                 SELECT o.send_at, o.group_key
                 FROM @extschema@.outbox o
                 WHERE o.state = 'scheduled'
-                  AND o.transport = of_transport COLLATE "C"
+                  AND o.transport = local.of_transport COLLATE "C"
                   AND o.priority = s.priority
                   AND (o.send_at, o.id) > (s.send_at, s.id)
                 ORDER BY o.priority, o.send_at, o.id
@@ -264,9 +266,9 @@ BEGIN
             INTO later
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
-              AND o.transport = of_transport COLLATE "C"
+              AND o.transport = local.of_transport COLLATE "C"
               AND o.priority = span.priority
-              AND o.send_at > moment
+              AND o.send_at > local.moment
             ORDER BY o.priority, o.send_at, o.id
             LIMIT 1;
             wake := least(wake, later);

@@ -87,7 +87,7 @@ RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
     SET enable_sort = off
     SET jit = off
 AS $$
-#variable_conflict use_column
+<<local>>
 DECLARE
     known smallint[] := '{}'::smallint[];
     -- The priorities between these two are searched.
@@ -106,10 +106,10 @@ BEGIN
                 INTO priority, send_at, id
                 FROM @extschema@.outbox o
                 WHERE o.state = 'scheduled'
-                  AND o.transport = of_transport COLLATE "C"
+                  AND o.transport = _due_priorities.of_transport COLLATE "C"
                   AND o.group_key IS NOT NULL
-                  AND o.priority > after
-                  AND o.priority < before
+                  AND o.priority > local.after
+                  AND o.priority < local.before
                 ORDER BY o.priority, o.send_at, o.id
                 LIMIT 1;
             ELSE
@@ -117,9 +117,9 @@ BEGIN
                 INTO priority, send_at, id
                 FROM @extschema@.outbox o
                 WHERE o.state = 'scheduled'
-                  AND o.transport = of_transport COLLATE "C"
-                  AND o.priority > after
-                  AND o.priority < before
+                  AND o.transport = _due_priorities.of_transport COLLATE "C"
+                  AND o.priority > local.after
+                  AND o.priority < local.before
                 ORDER BY o.priority, o.send_at, o.id
                 LIMIT 1;
             END IF;

@@ -16,25 +16,25 @@ BEGIN
         SELECT
             o.ctid AS place,
             CASE
-                WHEN o.expires_at <= moment THEN 'expired'
+                WHEN o.expires_at <= _end_useless.moment THEN 'expired'
                 WHEN v.token_id IS NULL THEN 'cancelled'
                 ELSE v.final
             END AS final,
             CASE
-                WHEN o.expires_at <= moment THEN 'expired before it was sent'
+                WHEN o.expires_at <= _end_useless.moment THEN 'expired before it was sent'
                 WHEN v.token_id IS NULL THEN 'token was deleted'
                 ELSE v.reason
             END AS reason
         FROM @extschema@.outbox o
         LEFT JOIN LATERAL (SELECT e.* FROM @extschema@._token_ends e WHERE e.token_id = o.token_id OFFSET 0) v ON true
-        WHERE o.ctid = ANY (doomed)
+        WHERE o.ctid = ANY (_end_useless.doomed)
     )
     UPDATE @extschema@.outbox o
     SET state = j.final,
         secrets = NULL,
         last_error = j.reason,
-        updated_at = moment,
-        ended_at = moment
+        updated_at = _end_useless.moment,
+        ended_at = _end_useless.moment
     FROM judged j
     WHERE o.ctid = j.place
       AND j.final IS NOT NULL;
@@ -72,9 +72,9 @@ BEGIN
         candidates := ARRAY(
             SELECT o.ctid
             FROM @extschema@.outbox o
-            WHERE o.ctid = ANY (candidates)
+            WHERE o.ctid = ANY (_filter_claimable.candidates)
               AND o.token_id IS NULL
-              AND (o.expires_at <= moment) IS NOT TRUE
+              AND (o.expires_at <= _filter_claimable.moment) IS NOT TRUE
         );
     ELSE
         -- Mail that can no longer be used ends, whether or not its group is held.
@@ -82,8 +82,8 @@ BEGIN
             SELECT o.ctid
             FROM @extschema@.outbox o
             LEFT JOIN LATERAL (SELECT e.eligible FROM @extschema@._token_ends e WHERE e.token_id = o.token_id OFFSET 0) v ON true
-            WHERE o.ctid = ANY (candidates)
-              AND (o.expires_at <= moment OR (o.token_id IS NOT NULL AND v.eligible IS NOT TRUE))
+            WHERE o.ctid = ANY (_filter_claimable.candidates)
+              AND (o.expires_at <= _filter_claimable.moment OR (o.token_id IS NOT NULL AND v.eligible IS NOT TRUE))
         );
         IF doomed <> '{}' THEN
             IF @extschema@._begin_changes() THEN
@@ -102,7 +102,7 @@ BEGIN
     FROM (
         SELECT w.ctid, w.group_key, w.priority, w.send_at, w.id
         FROM @extschema@.outbox w
-        WHERE w.ctid = ANY (candidates)
+        WHERE w.ctid = ANY (_filter_claimable.candidates)
         -- Kept apart, so that no index is scanned for the order of the keys.
         OFFSET 0
     ) o;
@@ -117,7 +117,7 @@ BEGIN
         ctids := ctids || ARRAY(
             SELECT o.ctid
             FROM @extschema@.outbox o
-            WHERE o.ctid = ANY (candidates)
+            WHERE o.ctid = ANY (_filter_claimable.candidates)
               AND o.group_key = ANY (open.free)
         );
     END IF;

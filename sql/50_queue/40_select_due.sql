@@ -31,6 +31,7 @@ CREATE FUNCTION @extschema@._lock_due_skipping_groups(
     SET enable_bitmapscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     bad CONSTANT bigint[] := @extschema@._bad_rows(of_transport);
     seen record;
@@ -50,14 +51,14 @@ BEGIN
             SELECT o.ctid AS place, o.send_at, o.id, o.group_key
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
-              AND o.transport = of_transport COLLATE "C"
+              AND o.transport = _lock_due_skipping_groups.of_transport COLLATE "C"
               AND o.group_key IS NOT NULL
-              AND o.priority = of_priority
-              AND (o.send_at, o.id) > (after_send_at, after_id)
-              AND (o.send_at, o.id) <= (until_send_at, until_id)
-              AND o.id NOT IN (SELECT unnest(bad))
+              AND o.priority = _lock_due_skipping_groups.of_priority
+              AND (o.send_at, o.id) > (_lock_due_skipping_groups.after_send_at, _lock_due_skipping_groups.after_id)
+              AND (o.send_at, o.id) <= (_lock_due_skipping_groups.until_send_at, _lock_due_skipping_groups.until_id)
+              AND o.id NOT IN (SELECT unnest(local.bad))
             ORDER BY o.priority, o.send_at, o.id
-            LIMIT look
+            LIMIT _lock_due_skipping_groups.look
         ) w;
     ELSE
         SELECT
@@ -70,13 +71,13 @@ BEGIN
             SELECT o.ctid AS place, o.send_at, o.id, o.group_key
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
-              AND o.transport = of_transport COLLATE "C"
-              AND o.priority = of_priority
-              AND (o.send_at, o.id) > (after_send_at, after_id)
-              AND (o.send_at, o.id) <= (until_send_at, until_id)
-              AND o.id NOT IN (SELECT unnest(bad))
+              AND o.transport = _lock_due_skipping_groups.of_transport COLLATE "C"
+              AND o.priority = _lock_due_skipping_groups.of_priority
+              AND (o.send_at, o.id) > (_lock_due_skipping_groups.after_send_at, _lock_due_skipping_groups.after_id)
+              AND (o.send_at, o.id) <= (_lock_due_skipping_groups.until_send_at, _lock_due_skipping_groups.until_id)
+              AND o.id NOT IN (SELECT unnest(local.bad))
             ORDER BY o.priority, o.send_at, o.id
-            LIMIT look
+            LIMIT _lock_due_skipping_groups.look
         ) w;
     END IF;
     looked := coalesce(cardinality(seen.ctids), 0);
@@ -104,7 +105,7 @@ BEGIN
     FROM (
         SELECT o.ctid AS place
         FROM @extschema@.outbox o
-        WHERE o.ctid = ANY (ARRAY(SELECT seen.ctids[p] FROM unnest(passed) p))
+        WHERE o.ctid = ANY (ARRAY(SELECT seen.ctids[p] FROM unnest(local.passed) p))
           -- As text, since o.state = 'scheduled' could be answered by a scan of outbox_due as well.
           AND o.state::text = 'scheduled'
         FOR NO KEY UPDATE OF o SKIP LOCKED
@@ -134,6 +135,7 @@ CREATE FUNCTION @extschema@._select_due(
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
+<<local>>
 DECLARE
     -- Number of rows to look at in one call. Rows that cannot be claimed do not count against the limit, and there may
     -- be any number of them; the transaction stays short nevertheless.
@@ -217,17 +219,17 @@ BEGIN
                             o.ctid AS place,
                             o.send_at,
                             o.id,
-                            o.token_id IS NOT NULL OR o.group_key IS NOT NULL OR o.expires_at <= moment
+                            o.token_id IS NOT NULL OR o.group_key IS NOT NULL OR o.expires_at <= _select_due.moment
                                 OR o.subject IS NULL OR (o.body_text IS NULL AND o.body_html IS NULL) AS needs_check
                         FROM @extschema@.outbox o
                         WHERE o.state = 'scheduled'
-                          AND o.transport = of_transport COLLATE "C"
+                          AND o.transport = _select_due.of_transport COLLATE "C"
                           AND o.priority = span.priority
                           AND (o.send_at, o.id) > (span.send_at, span.id)
                           AND (o.send_at, o.id) <= (span.until_send_at, span.until_id)
-                          AND o.id NOT IN (SELECT unnest(bad))
+                          AND o.id NOT IN (SELECT unnest(local.bad))
                         ORDER BY o.priority, o.send_at, o.id
-                        LIMIT wanted - cardinality(ctids)
+                        LIMIT _select_due.wanted - cardinality(_select_due.ctids)
                         FOR NO KEY UPDATE OF o SKIP LOCKED
                     ) s;
                 ELSE

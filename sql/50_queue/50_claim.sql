@@ -118,7 +118,7 @@ CREATE FUNCTION @extschema@._claim_rows(ctids tid[], claimant text, moment times
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
-#variable_conflict use_column
+<<local>>
 DECLARE
     claimed bigint;
 BEGIN
@@ -133,7 +133,7 @@ BEGIN
             o.expires_at, o.message_id, o.recipients
         FROM @extschema@.outbox o
         LEFT JOIN @extschema@._mail_secrets s ON s.place = o.ctid
-        WHERE o.ctid = ANY (ctids)
+        WHERE o.ctid = ANY (_claim_rows.ctids)
         ORDER BY o.priority, o.send_at, o.id
     ), template AS MATERIALIZED (
         SELECT d.kind, d.locale AS wanted, t.locale, t.subject, t.body_text, t.body_html
@@ -172,18 +172,18 @@ BEGIN
         SET state = 'error',
             secrets = NULL,
             last_error = c.error,
-            updated_at = moment,
-            ended_at = moment
+            updated_at = _claim_rows.moment,
+            ended_at = _claim_rows.moment
         FROM composed c
         WHERE o.ctid = c.place
           AND c.error IS NOT NULL
     )
     UPDATE @extschema@.outbox o
     SET state = 'claimed',
-        claimed_by = claimant,
-        claimed_at = moment,
-        claimed_until = moment + term,
-        updated_at = moment
+        claimed_by = _claim_rows.claimant,
+        claimed_at = _claim_rows.moment,
+        claimed_until = _claim_rows.moment + _claim_rows.term,
+        updated_at = _claim_rows.moment
     FROM composed c
     WHERE o.ctid = c.place
       AND c.error IS NULL
@@ -199,9 +199,9 @@ BEGIN
     GET DIAGNOSTICS claimed = ROW_COUNT;
     IF claimed < cardinality(ctids) THEN
         -- State as text: there is one index to use. What ended earlier in the same claim has the same time.
-        PERFORM @extschema@._note_ended(least(count(*), cardinality(ctids) - claimed), max(o.id), 'it cannot be rendered')
+        PERFORM @extschema@._note_ended(least(count(*), cardinality(_claim_rows.ctids) - local.claimed), max(o.id), 'it cannot be rendered')
         FROM @extschema@.outbox o
-        WHERE o.ended_at = moment
+        WHERE o.ended_at = _claim_rows.moment
           AND o.state::text = 'error'
           AND o.claimed_at IS NULL
         HAVING count(*) > 0;
@@ -225,6 +225,7 @@ CREATE FUNCTION @extschema@.mailroom_claim(
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
+<<local>>
 DECLARE
     wanted integer := coalesce(batch_limit, @extschema@._batch_limit());
     who CONSTANT text := @extschema@._claimant(claimant);
@@ -298,10 +299,10 @@ BEGIN
             RETURN QUERY
             UPDATE @extschema@.outbox o
             SET state = 'claimed',
-                claimed_by = who,
-                claimed_at = moment,
-                claimed_until = moment + term,
-                updated_at = moment
+                claimed_by = local.who,
+                claimed_at = local.moment,
+                claimed_until = local.moment + local.term,
+                updated_at = local.moment
             WHERE o.ctid = ANY (found.ctids)
             RETURNING
                 o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,

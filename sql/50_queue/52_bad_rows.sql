@@ -42,16 +42,17 @@ CREATE FUNCTION @extschema@._claim_one_by_one(ctids tid[], claimant text, moment
     SET enable_seqscan = off
     SET jit = off
 AS $$
-#variable_conflict use_column
+<<local>>
 DECLARE
     one tid;
     mail @extschema@.claimed_mail;
     claimed integer := 0;
 BEGIN
     FOREACH one IN ARRAY ARRAY(
-        SELECT o.ctid FROM @extschema@.outbox o WHERE o.ctid = ANY (ctids) ORDER BY o.priority, o.send_at, o.id
+        SELECT o.ctid FROM @extschema@.outbox o WHERE o.ctid = ANY (_claim_one_by_one.ctids) ORDER BY o.priority, o.send_at, o.id
     ) LOOP
         EXIT WHEN claimed = row_limit;
+        <<change>>
         BEGIN
             mail := NULL;
             SELECT c.* INTO mail FROM @extschema@._claim_rows(ARRAY[one], claimant, moment, term) c;
@@ -61,7 +62,7 @@ BEGIN
                     RAISE;
                 END IF;
                 mail := NULL;
-                PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+                PERFORM @extschema@._note_bad_row(o.id, o.transport, change.sqlstate) FROM @extschema@.outbox o WHERE o.ctid = local.one;
         END;
         -- Not in the block: what a block has returned remains if it fails.
         IF mail.id IS NOT NULL THEN
@@ -80,11 +81,13 @@ CREATE FUNCTION @extschema@._end_useless_one_by_one(doomed tid[], moment timesta
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     one tid;
     kept boolean := false;
 BEGIN
     FOREACH one IN ARRAY doomed LOOP
+        <<change>>
         BEGIN
             PERFORM @extschema@._end_useless(ARRAY[one], moment);
         EXCEPTION
@@ -93,7 +96,7 @@ BEGIN
                     RAISE;
                 END IF;
                 kept := true;
-                PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+                PERFORM @extschema@._note_bad_row(o.id, o.transport, change.sqlstate) FROM @extschema@.outbox o WHERE o.ctid = local.one;
         END;
     END LOOP;
     IF kept THEN

@@ -57,7 +57,7 @@ BEGIN
                     AND s.attempt > a.attempt
               )
         ) r
-        WHERE o.ctid = ANY (ctids)
+        WHERE o.ctid = ANY (_expire_claims.ctids)
     ), judged AS MATERIALIZED (
         SELECT
             l.place,
@@ -93,8 +93,8 @@ BEGIN
             claimed_by = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
             claimed_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
             claimed_until = NULL,
-            updated_at = moment,
-            ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE moment END
+            updated_at = _expire_claims.moment,
+            ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE _expire_claims.moment END
         FROM judged j
         WHERE o.ctid = j.place
         RETURNING o.id, o.state
@@ -117,6 +117,7 @@ CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer
     SET enable_sort = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     ctids tid[];
     part record;
@@ -137,7 +138,7 @@ BEGIN
               AND o.claimed_until > part.after
               AND o.claimed_until <= part.until
             ORDER BY o.claimed_until
-            LIMIT row_limit - coalesce(cardinality(ctids), 0)
+            LIMIT _expire_leases.row_limit - coalesce(cardinality(local.ctids), 0)
             FOR NO KEY UPDATE SKIP LOCKED
         ) s;
         ctids := ctids || looked.ctids;
@@ -156,6 +157,7 @@ BEGIN
     END IF;
     IF @extschema@._begin_changes() THEN
         FOREACH one IN ARRAY ctids LOOP
+            <<change>>
             BEGIN
                 PERFORM @extschema@._expire_claims(ARRAY[one], moment);
             EXCEPTION
@@ -164,7 +166,7 @@ BEGIN
                         RAISE;
                     END IF;
                     kept := kept + 1;
-                    PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+                    PERFORM @extschema@._note_bad_row(o.id, o.transport, change.sqlstate) FROM @extschema@.outbox o WHERE o.ctid = local.one;
             END;
         END LOOP;
     ELSE
@@ -189,6 +191,7 @@ CREATE FUNCTION @extschema@._expire_previous_claims(timeline text) RETURNS integ
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     mine CONSTANT text := 'mailroom worker/' || timeline || '/';
     moment CONSTANT timestamptz := clock_timestamp();
@@ -202,13 +205,13 @@ BEGIN
         SELECT c.ctid
         FROM @extschema@.outbox c
         WHERE c.state = 'claimed'
-          AND c.claimed_until > moment
-          AND starts_with(c.claimed_by, mine)
+          AND c.claimed_until > local.moment
+          AND starts_with(c.claimed_by, local.mine)
         FOR NO KEY UPDATE SKIP LOCKED
     );
     -- This happens once, so it does not fail first for a row that cannot be changed.
     BEGIN
-        UPDATE @extschema@.outbox o SET claimed_until = moment WHERE o.ctid = ANY (orphans);
+        UPDATE @extschema@.outbox o SET claimed_until = local.moment WHERE o.ctid = ANY (local.orphans);
         RETURN cardinality(orphans);
     EXCEPTION
         WHEN OTHERS THEN
@@ -217,15 +220,16 @@ BEGIN
             END IF;
     END;
     FOREACH one IN ARRAY orphans LOOP
+        <<change>>
         BEGIN
-            UPDATE @extschema@.outbox o SET claimed_until = moment WHERE o.ctid = ANY (ARRAY[one]);
+            UPDATE @extschema@.outbox o SET claimed_until = local.moment WHERE o.ctid = ANY (ARRAY[local.one]);
             ended := ended + 1;
         EXCEPTION
             WHEN OTHERS THEN
                 IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = one;
+                PERFORM @extschema@._note_bad_row(o.id, o.transport, change.sqlstate) FROM @extschema@.outbox o WHERE o.ctid = local.one;
         END;
     END LOOP;
     RETURN ended;
@@ -240,6 +244,7 @@ CREATE FUNCTION @extschema@._set_lease_end(ids bigint[], claimant text, tries in
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);
     moment CONSTANT timestamptz := clock_timestamp();
@@ -254,8 +259,8 @@ BEGIN
         SELECT
             h.place, h.claimed_until,
             CASE
-                WHEN until IS NULL OR o.group_key IS NULL THEN true
-                WHEN o.claimed_until > moment
+                WHEN _set_lease_end.until IS NULL OR o.group_key IS NULL THEN true
+                WHEN o.claimed_until > local.moment
                 THEN @extschema@._try_lock_group(hashtextextended(o.group_key, 0))
                 ELSE false
             END AS is_ours
@@ -267,16 +272,16 @@ BEGIN
         JOIN @extschema@.outbox o ON o.ctid = h.place
     ), changed AS (
         UPDATE @extschema@.outbox o
-        SET state = CASE WHEN until IS NULL THEN 'scheduled' ELSE 'claimed' END::@extschema@.outbox_state,
-            claimed_by = CASE WHEN until IS NULL THEN NULL ELSE o.claimed_by END,
-            claimed_at = CASE WHEN until IS NULL THEN NULL ELSE o.claimed_at END,
-            claimed_until = until,
-            updated_at = moment
+        SET state = CASE WHEN _set_lease_end.until IS NULL THEN 'scheduled' ELSE 'claimed' END::@extschema@.outbox_state,
+            claimed_by = CASE WHEN _set_lease_end.until IS NULL THEN NULL ELSE o.claimed_by END,
+            claimed_at = CASE WHEN _set_lease_end.until IS NULL THEN NULL ELSE o.claimed_at END,
+            claimed_until = _set_lease_end.until,
+            updated_at = local.moment
         FROM held h
         WHERE o.ctid = h.place
           AND h.is_ours
-          AND (until IS NULL OR o.group_key IS NULL OR o.claimed_until > clock_timestamp())
-        RETURNING o.id, h.claimed_until > until AS earlier
+          AND (_set_lease_end.until IS NULL OR o.group_key IS NULL OR o.claimed_until > clock_timestamp())
+        RETURNING o.id, h.claimed_until > _set_lease_end.until AS earlier
     )
     SELECT
         ARRAY(

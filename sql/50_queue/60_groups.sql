@@ -28,7 +28,7 @@ BEGIN
             SELECT
             FROM @extschema@.outbox o
             WHERE o.group_key = c.group_key
-              AND o.claimed_until > moment
+              AND o.claimed_until > _held_groups.moment
             OFFSET 0
         )
     );
@@ -85,12 +85,12 @@ AS $$
             SELECT o.ctid AS place, o.priority, o.send_at, o.id
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
-              AND o.group_key = wanted
+              AND o.group_key = _lock_group_due.wanted
               AND o.transport = t.transport COLLATE "C"
-              AND o.send_at <= moment
-              AND o.id NOT IN (SELECT unnest(@extschema@._bad_rows(b.name)) FROM unnest(of_transports) b (name))
+              AND o.send_at <= _lock_group_due.moment
+              AND o.id NOT IN (SELECT unnest(@extschema@._bad_rows(b.name)) FROM unnest(_lock_group_due.of_transports) b (name))
             ORDER BY o.priority, o.send_at, o.id
-            LIMIT row_limit
+            LIMIT _lock_group_due.row_limit
             FOR NO KEY UPDATE OF o SKIP LOCKED
         ) l
         ORDER BY l.priority, l.send_at, l.id
@@ -114,7 +114,7 @@ CREATE FUNCTION @extschema@.mailroom_claim_group(
     SET enable_seqscan = off
     SET jit = off
 AS $$
-#variable_conflict use_column
+<<local>>
 DECLARE
     wanted text := mailroom_claim_group.group_key;
     candidates text[] := ARRAY[wanted];
@@ -155,9 +155,9 @@ BEGIN
         PERFORM @extschema@._end_changes();
         -- Read first, so that no index is scanned for the order of the keys.
         WITH due AS MATERIALIZED (
-            SELECT o.group_key, array_position(names, o.transport::text COLLATE "C") AS place, o.priority, o.send_at, o.id
+            SELECT o.group_key, array_position(local.names, o.transport::text COLLATE "C") AS place, o.priority, o.send_at, o.id
             FROM @extschema@.outbox o
-            WHERE o.ctid = ANY (first)
+            WHERE o.ctid = ANY (local.first)
         )
         SELECT coalesce(array_agg(k.group_key ORDER BY k.place, k.priority, k.send_at, k.id), '{}'::text[])
         INTO candidates

@@ -25,7 +25,7 @@ BEGIN
     -- Not o.id = u.id, which could be joined in the order of ids, from one end of the outbox to the other.
     JOIN @extschema@.outbox o ON o.id = ANY (ARRAY[u.id])
     WHERE o.claimed_until IS NOT NULL
-      AND o.claimed_by = claimant
+      AND o.claimed_by = _lock_claimed.claimant
       AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
     FOR NO KEY UPDATE OF o SKIP LOCKED;
 END;
@@ -99,11 +99,11 @@ BEGIN
     END IF;
     INSERT INTO @extschema@._new_attempts (outbox_id, attempt, outcome, ended_at, claimant, transport, response_code, error)
     SELECT
-        o.id, u.tries + 1, 'late', clock_timestamp(), claimant, o.transport, u.response_code,
+        o.id, u.tries + 1, 'late', clock_timestamp(), _record_late.claimant, o.transport, u.response_code,
         @extschema@._redact(u.error, o.id)
     FROM unnest(ids, tries, errors, response_codes) WITH ORDINALITY u (id, tries, error, response_code, item)
     JOIN @extschema@.outbox o ON o.id = ANY (ARRAY[u.id])
-    WHERE u.item = ANY (items);
+    WHERE u.item = ANY (_record_late.items);
     RAISE LOG USING
         MESSAGE = format('mailroom: "%s" settled %s mails as %s that it does not hold', claimant, cardinality(items), verb),
         DETAIL = format('The first has id %s. They may go out twice.', (ids[:])[items[1]]);
@@ -133,6 +133,7 @@ CREATE FUNCTION @extschema@.mailroom_mark_sent_many(
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
+<<local>>
 DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);
     moment CONSTANT timestamptz := clock_timestamp();
@@ -152,11 +153,11 @@ BEGIN
             SET state = 'sent',
                 secrets = NULL,
                 claimed_until = NULL,
-                updated_at = moment,
-                ended_at = moment
-            WHERE o.id = ANY (ids)
-              AND o.claimed_by = who
-              AND o.claimed_until > moment
+                updated_at = local.moment,
+                ended_at = local.moment
+            WHERE o.id = ANY (mailroom_mark_sent_many.ids)
+              AND o.claimed_by = local.who
+              AND o.claimed_until > local.moment
               AND o.failed_attempts = coalesce(mailroom_mark_sent_many.failed_attempts[1], o.failed_attempts)
             RETURNING o.group_key
         )
@@ -168,13 +169,13 @@ BEGIN
                 secrets = NULL,
                 provider_id = CASE WHEN octet_length(u.provider_id) <= 255 THEN u.provider_id END,
                 claimed_until = NULL,
-                updated_at = moment,
-                ended_at = moment
+                updated_at = local.moment,
+                ended_at = local.moment
             -- FROM unnest, because a subscript into an array of texts reads all elements before it.
-            FROM unnest(ids, provider_ids, mailroom_mark_sent_many.failed_attempts) u (id, provider_id, tries)
+            FROM unnest(mailroom_mark_sent_many.ids, mailroom_mark_sent_many.provider_ids, mailroom_mark_sent_many.failed_attempts) u (id, provider_id, tries)
             WHERE o.id = ANY (ARRAY[u.id])
-              AND o.claimed_by = who
-              AND o.claimed_until > moment
+              AND o.claimed_by = local.who
+              AND o.claimed_until > local.moment
               AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
             RETURNING o.group_key
         )
@@ -194,10 +195,10 @@ BEGIN
         UPDATE @extschema@.outbox o
         SET state = 'sent',
             secrets = NULL,
-            provider_id = CASE WHEN octet_length(provider_ids[h.item]) <= 255 THEN provider_ids[h.item] END,
+            provider_id = CASE WHEN octet_length(mailroom_mark_sent_many.provider_ids[h.item]) <= 255 THEN mailroom_mark_sent_many.provider_ids[h.item] END,
             claimed_until = NULL,
-            updated_at = moment,
-            ended_at = moment
+            updated_at = local.moment,
+            ended_at = local.moment
         FROM held h
         WHERE o.ctid = h.place;
     END IF;
@@ -250,7 +251,7 @@ BEGIN
             FROM @extschema@.outbox o
             WHERE o.id = ANY (ARRAY[u.id])
               AND o.state = 'sent'
-              AND o.claimed_by = who
+              AND o.claimed_by = local.who
               AND o.failed_attempts = coalesce(u.tries, o.failed_attempts)
         )
     );

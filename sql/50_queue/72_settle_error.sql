@@ -58,6 +58,7 @@ CREATE FUNCTION @extschema@.mailroom_mark_error_many(
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     who CONSTANT text := @extschema@._claimant(claimant);
     moment CONSTANT timestamptz := clock_timestamp();
@@ -97,16 +98,16 @@ BEGIN
             h.place, h.item, o.id, o.failed_attempts + 1 AS attempt, o.claimed_at, o.transport,
             -- Mails that are sent together again are due together.
             CASE
-                WHEN batches[h.item] IS NULL THEN w.again
-                ELSE min(w.again) OVER (PARTITION BY batches[h.item])
+                WHEN mailroom_mark_error_many.batches[h.item] IS NULL THEN w.again
+                ELSE min(w.again) OVER (PARTITION BY mailroom_mark_error_many.batches[h.item])
             END AS again,
-            coalesce(ambiguous[h.item], false) AS is_ambiguous,
-            coalesce(alone[h.item], true) AS was_alone,
-            coalesce(@extschema@._redact(errors[h.item], o.id), 'no reason given') AS error,
+            coalesce(mailroom_mark_error_many.ambiguous[h.item], false) AS is_ambiguous,
+            coalesce(mailroom_mark_error_many.alone[h.item], true) AS was_alone,
+            coalesce(@extschema@._redact(mailroom_mark_error_many.errors[h.item], o.id), 'no reason given') AS error,
             r.returns,
             CASE
-                WHEN (permanent[h.item] OR o.failed_attempts + 1 >= o.max_attempts) AND NOT r.returns THEN 'error'
-                WHEN o.expires_at <= moment THEN 'expired'
+                WHEN (mailroom_mark_error_many.permanent[h.item] OR o.failed_attempts + 1 >= o.max_attempts) AND NOT r.returns THEN 'error'
+                WHEN o.expires_at <= local.moment THEN 'expired'
                 ELSE 'scheduled'
             END::@extschema@.outbox_state AS next
         FROM held h
@@ -114,9 +115,9 @@ BEGIN
         -- What a fallback cannot carry goes back to its own transport: no server has refused it.
         CROSS JOIN LATERAL (
             SELECT coalesce(
-                permanent[h.item]
-                    AND response_codes[h.item] IS NULL
-                    AND ambiguous[h.item] IS NOT TRUE
+                mailroom_mark_error_many.permanent[h.item]
+                    AND mailroom_mark_error_many.response_codes[h.item] IS NULL
+                    AND mailroom_mark_error_many.ambiguous[h.item] IS NOT TRUE
                     AND o.fallback_from <> o.transport,
                 false
             ) AS returns
@@ -125,8 +126,8 @@ BEGIN
             SELECT @extschema@._due_again(
                 o.failed_attempts + 1,
                 o.max_attempts - o.failed_attempts - 1,
-                CASE WHEN retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE retry_after[h.item] END,
-                o.expires_at, moment
+                CASE WHEN mailroom_mark_error_many.retry_after[h.item] > interval '30 days' THEN interval '30 days' ELSE mailroom_mark_error_many.retry_after[h.item] END,
+                o.expires_at, local.moment
             ) AS again
             OFFSET 0
         ) w
@@ -147,13 +148,13 @@ BEGIN
             failed_attempts = j.attempt,
             ambiguous_attempts = o.ambiguous_attempts + j.is_ambiguous::integer,
             ambiguous_alone = o.ambiguous_alone OR (j.is_ambiguous AND j.was_alone),
-            batch = CASE WHEN j.next = 'scheduled' THEN batches[j.item] END,
+            batch = CASE WHEN j.next = 'scheduled' THEN mailroom_mark_error_many.batches[j.item] END,
             last_error = j.error,
             claimed_by = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
             claimed_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
             claimed_until = NULL,
-            updated_at = moment,
-            ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE moment END
+            updated_at = local.moment,
+            ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE local.moment END
         FROM judged j
         WHERE o.ctid = j.place
         RETURNING o.id, o.state, o.send_at, o.group_key

@@ -27,7 +27,7 @@ BEGIN
     WHERE o.id = ANY (ARRAY(
         SELECT e.id
         FROM @extschema@.outbox e
-        WHERE e.id = ANY (ids)
+        WHERE e.id = ANY (_retry.ids)
           -- As text, since e.state = 'error' could be answered by a scan of outbox_failed as well.
           AND e.state::text = 'error'
         FOR NO KEY UPDATE SKIP LOCKED
@@ -55,12 +55,13 @@ CREATE FUNCTION @extschema@._retry_tokens(ids bigint[]) RETURNS integer
     SET enable_mergejoin = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     -- As long as its token is locked, no request puts the token into pending: a collector would wait for this row.
     held CONSTANT bigint[] := ARRAY(
         SELECT t.id
         FROM @extschema@.tokens t
-        WHERE t.id = ANY (ARRAY(SELECT o.token_id FROM @extschema@.outbox o WHERE o.id = ANY (ids) AND o.token_id IS NOT NULL))
+        WHERE t.id = ANY (ARRAY(SELECT o.token_id FROM @extschema@.outbox o WHERE o.id = ANY (_retry_tokens.ids) AND o.token_id IS NOT NULL))
         FOR NO KEY UPDATE SKIP LOCKED
     );
     retried integer;
@@ -79,9 +80,9 @@ BEGIN
         updated_at = clock_timestamp(),
         ended_at = NULL
     FROM @extschema@._token_verdicts v
-    WHERE o.id = ANY (ids)
+    WHERE o.id = ANY (_retry_tokens.ids)
       AND o.state::text = 'error'
-      AND o.token_id = ANY (held)
+      AND o.token_id = ANY (local.held)
       AND v.token_id = o.token_id
       AND v.eligible
       AND NOT v.locked
@@ -97,7 +98,7 @@ BEGIN
           FROM @extschema@.outbox l
           WHERE l.token_id = o.token_id
             AND l.id <> o.id
-            AND l.id = ANY (ids)
+            AND l.id = ANY (_retry_tokens.ids)
             AND l.id > o.id
       );
     GET DIAGNOSTICS retried = ROW_COUNT;
@@ -180,6 +181,7 @@ CREATE FUNCTION @extschema@.mailroom_retry_failed(
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     ids bigint[];
     one bigint;
@@ -201,7 +203,7 @@ BEGIN
         WHERE o.state = 'error'
           AND (o.expires_at > clock_timestamp()) IS NOT FALSE
           AND (mailroom_retry_failed.kind IS NULL OR o.kind = mailroom_retry_failed.kind)
-          AND o.ended_at >= coalesce(since, '-infinity')
+          AND o.ended_at >= coalesce(mailroom_retry_failed.since, '-infinity')
           -- Otherwise it may have been sent.
           AND (
               coalesce(mailroom_retry_failed.outcome IN ('ambiguous', 'lease_expired'), false)
@@ -271,7 +273,7 @@ BEGIN
               )
           )
         ORDER BY o.ended_at
-        LIMIT batch_limit
+        LIMIT mailroom_retry_failed.batch_limit
     );
     -- For an empty array, the planner accepts any partial index, and scans all of it.
     IF ids = '{}' THEN
@@ -296,7 +298,7 @@ BEGIN
             END LOOP;
     END;
     -- A statement of its own, since those who cannot sign may not call it.
-    IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = ANY (ids) AND o.token_id IS NOT NULL) THEN
+    IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = ANY (local.ids) AND o.token_id IS NOT NULL) THEN
         retried := retried + @extschema@._retry_tokens(ids);
     END IF;
     RETURN retried;

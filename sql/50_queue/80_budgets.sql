@@ -108,8 +108,8 @@ AS $$
     CROSS JOIN LATERAL (
         -- A clock that is set back a little must not make a period's share available twice.
         SELECT CASE c.count >> 32
-            WHEN @extschema@._period_number(b.period, moment) + 1 THEN c.count >> 32
-            ELSE @extschema@._period_number(b.period, moment)
+            WHEN @extschema@._period_number(b.period, _budget_usage.moment) + 1 THEN c.count >> 32
+            ELSE @extschema@._period_number(b.period, _budget_usage.moment)
         END
     ) n (number)
 $$;
@@ -264,10 +264,10 @@ CREATE FUNCTION @extschema@._refund_unclaimed(ids bigint[], moment timestamptz) 
 AS $$
 BEGIN
     PERFORM @extschema@._refund_budget(
-        array_agg(moment), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
+        array_agg(_refund_unclaimed.moment), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
     )
     FROM @extschema@.outbox o
-    WHERE o.id = ANY (ids)
+    WHERE o.id = ANY (_refund_unclaimed.ids)
       AND o.state <> 'claimed'
     HAVING count(*) > 0;
 END;
@@ -294,7 +294,7 @@ BEGIN
         count(*) FILTER (WHERE o.priority <= @extschema@._urgent_priority())
     INTO ordered, ids, sizes, urgent
     FROM @extschema@.outbox o
-    WHERE o.ctid = ANY (ctids);
+    WHERE o.ctid = ANY (_within_budgets.ctids);
     granted := @extschema@._consume_budget(sizes, false);
     IF granted < urgent THEN
         granted := granted + @extschema@._consume_budget(sizes[granted + 1:urgent], true);
@@ -319,7 +319,7 @@ BEGIN
     FROM (
         SELECT DISTINCT ON (o.transport, o.priority) o.transport, o.priority, o.send_at, o.id
         FROM @extschema@.outbox o
-        WHERE o.ctid = ANY (beyond)
+        WHERE o.ctid = ANY (_wait_for_budgets.beyond)
         ORDER BY o.transport, o.priority, o.send_at, o.id
     ) f;
     -- If it fits now, another session was counting, or a share was returned.
@@ -329,7 +329,7 @@ BEGIN
     ))
     FROM @extschema@.outbox o
     CROSS JOIN LATERAL @extschema@._budget(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc)) b
-    WHERE o.ctid = beyond[1];
+    WHERE o.ctid = _wait_for_budgets.beyond[1];
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._wait_for_budgets(tid[], boolean) IS

@@ -81,7 +81,7 @@ BEGIN
     END IF;
     IF is_empty THEN
         DELETE FROM @extschema@.deliverers d
-        WHERE d.name = deliverer
+        WHERE d.name = _publish_transports.deliverer
           AND d.published_by = session_user;
     ELSE
         -- One statement, because another role may be publishing the same name.
@@ -93,7 +93,7 @@ BEGIN
             WHERE d.published_by = session_user;
     END IF;
     IF NOT FOUND THEN
-        IF EXISTS (SELECT FROM @extschema@.deliverers d WHERE d.name = deliverer) THEN
+        IF EXISTS (SELECT FROM @extschema@.deliverers d WHERE d.name = _publish_transports.deliverer) THEN
             RAISE insufficient_privilege USING
                 MESSAGE = 'permission denied to publish the transports of another role',
                 DETAIL = format('The deliverer is "%s".', deliverer),
@@ -141,6 +141,7 @@ CREATE FUNCTION @extschema@._forget_deliverers() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
+<<local>>
 DECLARE
     -- Deliverers publish every ten minutes.
     horizon CONSTANT timestamptz := clock_timestamp() - interval '1 hour';
@@ -151,15 +152,15 @@ BEGIN
     WHERE d.ctid = ANY (ARRAY(
         SELECT f.ctid
         FROM @extschema@.deliverers f
-        WHERE f.updated_at < horizon
-          AND (starts_with(f.name, 'mailroom worker/') AND right(f.name, length(worker)) = worker) IS NOT TRUE
+        WHERE f.updated_at < local.horizon
+          AND (starts_with(f.name, 'mailroom worker/') AND right(f.name, length(local.worker)) = local.worker) IS NOT TRUE
         FOR UPDATE SKIP LOCKED
     ));
     DELETE FROM @extschema@.transports t
     WHERE t.ctid = ANY (ARRAY(
         SELECT f.ctid
         FROM @extschema@.transports f
-        WHERE f.updated_at < horizon
+        WHERE f.updated_at < local.horizon
           AND NOT EXISTS (SELECT FROM @extschema@.deliverers d WHERE d.name = f.deliverer)
         FOR UPDATE SKIP LOCKED
     ));
@@ -175,6 +176,7 @@ CREATE FUNCTION @extschema@._others_deliver(own_transports text[]) RETURNS boole
     SET enable_bitmapscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     -- A variable, as in _next_wake.
     moment CONSTANT timestamptz := clock_timestamp();
@@ -219,8 +221,8 @@ BEGIN
             SELECT
             FROM @extschema@.outbox o
             WHERE o.state = 'claimed'
-              AND o.claimed_until > moment
-              AND o.transport <> ALL (own_transports)
+              AND o.claimed_until > local.moment
+              AND o.transport <> ALL (_others_deliver.own_transports)
         );
 END;
 $$;

@@ -21,7 +21,7 @@ BEGIN
         WHEN from_transport IS NULL OR NOT (
             @extschema@._knows_transport(from_transport)
             -- The name may have been valid when the mail was inserted.
-            OR EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' AND o.transport = from_transport COLLATE "C")
+            OR EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' AND o.transport = mailroom_reroute.from_transport COLLATE "C")
         ) THEN coalesce(from_transport, 'null')
     END;
     IF unknown IS NOT NULL THEN
@@ -40,11 +40,11 @@ BEGIN
         SELECT o.ctid AS place
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
-          AND o.transport = from_transport COLLATE "C"
+          AND o.transport = mailroom_reroute.from_transport COLLATE "C"
         FOR NO KEY UPDATE SKIP LOCKED
     ), changed AS (
         UPDATE @extschema@.outbox o
-        SET transport = to_transport,
+        SET transport = mailroom_reroute.to_transport,
             fallback_from = NULL,
             updated_at = clock_timestamp()
         WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM locked l))
@@ -81,6 +81,7 @@ CREATE FUNCTION @extschema@._move(ctids tid[], to_transport text, moment timesta
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     careful boolean;
     part tid[];
@@ -96,13 +97,14 @@ BEGIN
         FROM unnest(ctids) WITH ORDINALITY u (place, number)
         GROUP BY CASE WHEN careful THEN u.number END
     LOOP
+        <<change>>
         BEGIN
             UPDATE @extschema@.outbox o
-            SET transport = to_transport,
+            SET transport = _move.to_transport,
                 -- Mail that is back at its own transport because the fallback is paused may fall back again.
-                fallback_from = nullif(coalesce(o.fallback_from, o.transport), to_transport COLLATE "C"),
-                updated_at = moment
-            WHERE o.ctid = ANY (part);
+                fallback_from = nullif(coalesce(o.fallback_from, o.transport), _move.to_transport COLLATE "C"),
+                updated_at = _move.moment
+            WHERE o.ctid = ANY (local.part);
             GET DIAGNOSTICS changed = ROW_COUNT;
             moved := moved + changed;
         EXCEPTION
@@ -110,7 +112,7 @@ BEGIN
                 IF NOT careful OR NOT @extschema@._may_pass_by(SQLSTATE) THEN
                     RAISE;
                 END IF;
-                PERFORM @extschema@._note_bad_row(o.id, o.transport, SQLSTATE) FROM @extschema@.outbox o WHERE o.ctid = ANY (part);
+                PERFORM @extschema@._note_bad_row(o.id, o.transport, change.sqlstate) FROM @extschema@.outbox o WHERE o.ctid = ANY (local.part);
         END;
     END LOOP;
     PERFORM @extschema@._end_changes();
@@ -136,6 +138,7 @@ CREATE FUNCTION @extschema@._fall_back_from(
     -- A sort that happens nevertheless has a high cost estimate, which would start JIT compilation.
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     -- Number of rows to look at in one call: there may be any number that stay.
     row_budget integer := least(1000 + 2 * wanted::bigint, 1000000);
@@ -153,8 +156,8 @@ BEGIN
             INTO of_priority, after_send_at, after_id
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
-              AND o.transport = of_transport COLLATE "C"
-              AND o.priority > coalesce(of_priority, -32769)
+              AND o.transport = _fall_back_from.of_transport COLLATE "C"
+              AND o.priority > coalesce(local.of_priority, -32769)
             ORDER BY o.priority, o.send_at, o.id
             LIMIT 1;
             EXIT WHEN NOT FOUND;
@@ -163,19 +166,19 @@ BEGIN
             SELECT o.ctid AS place, o.send_at, o.id, o.kind, o.ambiguous_attempts, o.batch, o.fallback_from
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
-              AND o.transport = of_transport COLLATE "C"
-              AND o.priority = of_priority
-              AND (o.send_at, o.id) > (after_send_at, after_id)
-              AND o.send_at <= moment
+              AND o.transport = _fall_back_from.of_transport COLLATE "C"
+              AND o.priority = local.of_priority
+              AND (o.send_at, o.id) > (local.after_send_at, local.after_id)
+              AND o.send_at <= _fall_back_from.moment
             ORDER BY o.priority, o.send_at, o.id
-            LIMIT row_budget
+            LIMIT local.row_budget
         ), carried AS MATERIALIZED (
             SELECT k.kind
             FROM (SELECT DISTINCT l.kind FROM looked l) k
             CROSS JOIN LATERAL (
                 SELECT r.fallback, r.fallback_after
                 FROM @extschema@.routes r
-                WHERE r.transport = of_transport COLLATE "C"
+                WHERE r.transport = _fall_back_from.of_transport COLLATE "C"
                   AND k.kind LIKE r.kind_pattern COLLATE "C"
                 ORDER BY r.position
                 LIMIT 1
@@ -266,7 +269,7 @@ BEGIN
             SELECT
             FROM @extschema@.routes r
             WHERE r.transport = f.name COLLATE "C"
-              AND r.fallback = to_transport COLLATE "C"
+              AND r.fallback = _fall_back.to_transport COLLATE "C"
               AND r.fallback_after <= f.paused_for
         )
         ORDER BY f.place

@@ -27,12 +27,13 @@ CREATE FUNCTION @extschema@._worker_report(
     OUT last_batch_at timestamptz,
     OUT failures integer,
     OUT next_wake_at timestamptz,
-    OUT next_wake_for text
+    OUT next_wake_for text,
+    OUT problem text
 ) RETURNS SETOF record
     LANGUAGE c VOLATILE
     AS 'MODULE_PATHNAME', '_worker_report_wrapper';
 COMMENT ON FUNCTION @extschema@._worker_report() IS
-    'Internal. The state of the worker of this database; no row if there is none.';
+    'Internal. The state of the worker of this database; if there is none, all NULL but the reason why no worker can be started, with the remedy.';
 
 CREATE FUNCTION @extschema@.mailroom_wake_worker() RETURNS boolean
     LANGUAGE c VOLATILE

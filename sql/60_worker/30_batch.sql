@@ -44,6 +44,7 @@ CREATE FUNCTION @extschema@._pending_summary(batch_limit integer, OUT waiting in
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
+<<local>>
 DECLARE
     sweep boolean := @extschema@._scan_begin();
     first_request CONSTANT bigint := coalesce(@extschema@._walk_from('answers'::text), 0);
@@ -56,18 +57,18 @@ BEGIN
                 SELECT p.lane
                 FROM @extschema@.pending p
                 WHERE p.lane = 0
-                  AND p.token_id > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
+                  AND p.token_id > CASE WHEN local.sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
                 ORDER BY p.lane, p.token_id
-                LIMIT batch_limit
+                LIMIT _pending_summary.batch_limit
             )
             UNION ALL
             (
                 SELECT p.lane
                 FROM @extschema@.pending p
                 WHERE p.lane = 1
-                  AND p.token_id > CASE WHEN sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
+                  AND p.token_id > CASE WHEN local.sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
                 ORDER BY p.lane, p.token_id
-                LIMIT batch_limit
+                LIMIT _pending_summary.batch_limit
             )
         ) w;
         PERFORM @extschema@._scan_end(sweep, NULL::bigint, NULL::bigint);
@@ -76,7 +77,7 @@ BEGIN
         sweep := true;
     END LOOP;
     -- Requests that were not announced, or were locked when their turn came.
-    IF EXISTS (SELECT FROM @extschema@.link_requests r WHERE r.id > first_request) THEN
+    IF EXISTS (SELECT FROM @extschema@.link_requests r WHERE r.id > local.first_request) THEN
         waiting := waiting + 1;
         urgent := true;
     END IF;

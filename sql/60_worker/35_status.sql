@@ -64,7 +64,8 @@ CREATE FUNCTION @extschema@.mailroom_status(
     OUT ambiguous bigint,
     OUT transports_error text,
     OUT budget text,
-    OUT redirect_to text
+    OUT redirect_to text,
+    OUT worker_problem text
 )
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
@@ -134,7 +135,8 @@ AS $$
         t.ambiguous,
         (SELECT min(e.transports_error) FROM @extschema@.deliverers e),
         (SELECT b.reason FROM @extschema@._budget(1) b),
-        @extschema@._redirect_setting()
+        @extschema@._redirect_setting(),
+        w.problem
     FROM (
         -- Each count is bounded, however long the backlog is.
         SELECT
@@ -166,7 +168,7 @@ AS $$
         -- Not pulled up: each count would be taken for each use of it.
         OFFSET 0
     ) c
-    LEFT JOIN @extschema@._worker_report() w ON true
+    CROSS JOIN @extschema@._worker_report() w
     CROSS JOIN (
         -- The worst state of all transports, and the ambiguous messages of all.
         SELECT
@@ -178,4 +180,4 @@ AS $$
     ) t
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_status() IS
-    'Returns one row about this database: its worker, waiting tokens and requests, mails by state, transports, budgets and mailroom.redirect_to. Each count stops at 10000, and more tells whether one did.';
+    'Returns one row about this database: its worker or why it has none, waiting tokens and requests, mails by state, transports, budgets and mailroom.redirect_to. Each count stops at 10000, and more tells whether one did.';

@@ -49,7 +49,7 @@ BEGIN
     IF source = 'outbox' THEN
         WITH gone AS (
             DELETE FROM @extschema@.outbox o
-            WHERE o.ctid = ANY (places)
+            WHERE o.ctid = ANY (_delete_rows.places)
             RETURNING o.id
         ), with_them AS (
             DELETE FROM @extschema@.outbox_attempts a
@@ -108,6 +108,7 @@ CREATE FUNCTION @extschema@._purge_mails(
     -- A sort that happens nevertheless has a high cost estimate, which would start JIT compilation.
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     round CONSTANT bigint := coalesce(pg_sequence_last_value('@extschema@._purged_outbox'::regclass), 0);
     walked CONSTANT timestamptz := coalesce(to_timestamp(@extschema@._walk_begin('outbox'::text) / 1000.0), '-infinity');
@@ -122,7 +123,7 @@ BEGIN
     SELECT walked AS ended_at, '-9223372036854775808'::bigint AS id INTO after;
     IF round <> 0 THEN
         -- By id alone, so that only the primary key fits.
-        SELECT o.ended_at, o.id INTO mark FROM @extschema@.outbox o WHERE o.id = round;
+        SELECT o.ended_at, o.id INTO mark FROM @extschema@.outbox o WHERE o.id = local.round;
         -- If that mail is gone, or is to be sent again, the round starts at the first mail.
         IF mark.ended_at >= walked THEN
             after := mark;
@@ -132,17 +133,17 @@ BEGIN
         SELECT o.ctid AS place, o.id, o.ended_at
         FROM @extschema@.outbox o
         WHERE (o.ended_at, o.id) > (after.ended_at, after.id)
-          AND o.ended_at < horizon
+          AND o.ended_at < _purge_mails.horizon
           -- A role that can set ended_at cannot make a mail look old.
-          AND o.created_at < horizon
+          AND o.created_at < _purge_mails.horizon
         ORDER BY o.ended_at, o.id
-        LIMIT row_limit
+        LIMIT _purge_mails.row_limit
     ), old AS MATERIALIZED (
         -- A locked row may be on its way back to scheduled.
         SELECT o.ctid AS place, o.id
         FROM @extschema@.outbox o
         WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM looked l))
-          AND o.ended_at < horizon
+          AND o.ended_at < _purge_mails.horizon
         FOR UPDATE SKIP LOCKED
     )
     SELECT
@@ -156,8 +157,8 @@ BEGIN
     WITH left_over AS MATERIALIZED (
         SELECT o.ended_at, o.id
         FROM @extschema@.outbox o
-        WHERE o.ctid = ANY (looked_at)
-          AND o.ended_at < horizon
+        WHERE o.ctid = ANY (local.looked_at)
+          AND o.ended_at < _purge_mails.horizon
     )
     SELECT l.id INTO stayed FROM left_over l ORDER BY l.ended_at DESC, l.id DESC LIMIT 1;
     IF FOUND THEN

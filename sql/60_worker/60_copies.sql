@@ -16,19 +16,20 @@ CREATE FUNCTION @extschema@._pause_if_copied(here oid, since xid) RETURNS boolea
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     life CONSTANT integer := age(since);
 BEGIN
-    IF EXISTS (SELECT FROM @extschema@._database_identity h WHERE h.database = here) THEN
+    IF EXISTS (SELECT FROM @extschema@._database_identity h WHERE h.database = _pause_if_copied.here) THEN
         RETURN false;
     END IF;
     DELETE FROM @extschema@._database_identity;
     INSERT INTO @extschema@._database_identity (database) VALUES (here);
     -- Rows older than the copy belong to the original too; later ones are the copy's own.
-    IF NOT EXISTS (SELECT FROM @extschema@.pending p WHERE age(p.xmin) > life)
-        AND NOT EXISTS (SELECT FROM @extschema@.link_requests r WHERE age(r.xmin) > life)
-        AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' AND age(o.xmin) > life)
-        AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' AND age(o.xmin) > life)
+    IF NOT EXISTS (SELECT FROM @extschema@.pending p WHERE age(p.xmin) > local.life)
+        AND NOT EXISTS (SELECT FROM @extschema@.link_requests r WHERE age(r.xmin) > local.life)
+        AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'scheduled' AND age(o.xmin) > local.life)
+        AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.state = 'claimed' AND age(o.xmin) > local.life)
     THEN
         RETURN false;
     END IF;

@@ -91,8 +91,17 @@ unsafe fn with_row(
     }
 }
 
-/// Returns the databases that accept connections, except those whose DROP was interrupted. Outside a transaction.
-pub fn open_databases() -> Vec<pg_sys::Oid> {
+/// A row of pg_database.
+pub struct Database {
+    pub oid: pg_sys::Oid,
+    /// The bytes of its name, as UTF-8 as far as they are.
+    pub name: String,
+    /// Whether it accepts connections. One whose DROP was interrupted does not.
+    pub is_open: bool,
+}
+
+/// Returns all databases. Outside a transaction.
+pub fn databases() -> Vec<Database> {
     let mut found = Vec::new();
     // SAFETY: main thread of a worker that may read shared catalogs. One transaction around a plain scan of
     // pg_database; the tuples are read while the scan holds them, and only their fixed fields.
@@ -108,9 +117,13 @@ pub fn open_databases() -> Vec<pg_sys::Oid> {
             }
             let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_database>();
             // -1: no limit on connections; -2: its DROP was interrupted (DATCONNLIMIT_INVALID_DB).
-            if row.datallowconn && row.datconnlimit >= -1 {
-                found.push(row.oid);
-            }
+            found.push(Database {
+                oid: row.oid,
+                name: CStr::from_ptr(row.datname.data.as_ptr())
+                    .to_string_lossy()
+                    .into_owned(),
+                is_open: row.datallowconn && row.datconnlimit >= -1,
+            });
         }
         // table_endscan is an inline function in C; this is its body.
         if let Some(end) = (*(*(*scan).rs_rd).rd_tableam).scan_end {

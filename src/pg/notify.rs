@@ -4,7 +4,8 @@
 //! transaction, registers the listener, and `ProcessNotifyInterrupt`, outside one, reads the notifications. A listener
 //! must always read them: one that does not holds up the notification queue of the whole cluster.
 
-use std::ffi::CStr;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString};
 
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 
@@ -31,15 +32,59 @@ pub fn listen_only(channel: &CStr) {
     }
 }
 
-/// Sends a notification without payload when the current transaction commits.
+/// A channel and a payload.
+type Notification = (CString, CString);
+
+thread_local! {
+    /// What this process has not sent yet; `None` if it sends when its transactions commit.
+    static KEPT: RefCell<Option<Vec<Notification>>> = const { RefCell::new(None) };
+}
+
+/// From now on, [`notify`] and [`notify_with`] keep the notifications of this process for [`send`].
+///
+/// A transaction with a NOTIFY fails while the server's queue is full, because a session of any database listens and
+/// does not end its transaction. That must not undo what else the transaction did.
+pub fn keep() {
+    KEPT.with_borrow_mut(|kept| {
+        kept.get_or_insert_default();
+    });
+}
+
+/// The kept notifications, each once; none is kept then.
+pub fn take_kept() -> Vec<Notification> {
+    KEPT.with_borrow_mut(|kept| kept.as_mut().map(std::mem::take).unwrap_or_default())
+}
+
+/// Sends these notifications when the current transaction commits.
+pub fn send(notifications: &[Notification]) {
+    for (channel, payload) in notifications {
+        send_one(channel, payload);
+    }
+}
+
+fn send_one(channel: &CStr, payload: &CStr) {
+    // SAFETY: in a transaction; both strings are NUL-terminated and copied by the callee.
+    unsafe { pg_guard_ffi_boundary(|| Async_Notify(channel.as_ptr(), payload.as_ptr())) };
+}
+
+/// Sends a notification without payload when the current transaction commits, or keeps it.
 pub fn notify(channel: &CStr) {
     notify_with(channel, c"");
 }
 
 /// As [`notify`], with a payload.
 pub fn notify_with(channel: &CStr, payload: &CStr) {
-    // SAFETY: in a transaction; both strings are NUL-terminated and copied by the callee.
-    unsafe { pg_guard_ffi_boundary(|| Async_Notify(channel.as_ptr(), payload.as_ptr())) };
+    let is_kept = KEPT.with_borrow_mut(|kept| {
+        let Some(kept) = kept else { return false };
+        let new = (channel.to_owned(), payload.to_owned());
+        if !kept.contains(&new) {
+            kept.push(new);
+        }
+        true
+    });
+    if !is_kept {
+        send_one(channel, payload);
+    }
 }
 
 /// Reads the notifications that have arrived; returns whether there were any. Not within a transaction.

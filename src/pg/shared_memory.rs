@@ -49,6 +49,8 @@ pub struct Slot {
     pub requested: bool,
     /// The last worker found no extension.
     pub absent: bool,
+    /// There was no free worker process when the launcher last tried to start a worker.
+    pub starved: bool,
     /// Number of statements that need the database to themselves and whose transactions have not ended. Those decrement
     /// it at their end; if a session crashes and cannot, the server restarts and resets this memory.
     pub blocks: u32,

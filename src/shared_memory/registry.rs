@@ -140,6 +140,7 @@ pub fn starting(index: SlotIndex) -> Option<StartToken> {
     }
     slot.requested = false;
     slot.absent = false;
+    slot.starved = false;
     slot.stage = Stage::Connecting;
     // A worker that was started before, perhaps by an earlier launcher, and has not registered exits.
     slot.generation = slot.generation.wrapping_add(1);
@@ -147,6 +148,42 @@ pub fn starting(index: SlotIndex) -> Option<StartToken> {
         index,
         generation: slot.generation,
     })
+}
+
+/// Notes that there was no free worker process for this slot.
+pub fn note_starved(index: SlotIndex) {
+    REGISTRY.exclusive().slots[index.0].starved = true;
+}
+
+/// Why a database has no worker, with the remedy; `None` if it has one, or if the launcher will start one.
+pub fn why_no_worker(database: pg_sys::Oid) -> Option<String> {
+    if !crate::is_preloaded() {
+        return Some(
+            "the library is not preloaded; add mailroom to shared_preload_libraries".to_owned(),
+        );
+    }
+    // A worker is started when the standby is promoted.
+    if process::is_in_recovery() {
+        return None;
+    }
+    let (has_launcher, slot) = {
+        let registry = REGISTRY.share();
+        let found = registry
+            .slots
+            .iter()
+            .find(|slot| slot.database == database.to_u32());
+        (registry.launcher >= 0, found.copied())
+    };
+    if !has_launcher || slot.is_some_and(|slot| slot.worker == 0 && slot.starved) {
+        return Some("there is no free worker process; raise max_worker_processes".to_owned());
+    }
+    if slot.is_none() && !has_room_for(database) {
+        return Some(format!(
+            "mailroom looks after {} databases at most; raise mailroom.max_databases",
+            settings::max_databases()
+        ));
+    }
+    None
 }
 
 /// Frees the slot of a database that has no extension, unless a worker was requested or has registered, or a session

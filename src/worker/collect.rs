@@ -33,7 +33,7 @@ impl Worker {
         let announced = self.wakeup.announced();
         self.wakeup.account_for(announced.count);
         if self.listeners() == Listeners::Owed {
-            self.notify_listeners()?;
+            self.notify_listeners();
             self.notified_listeners_at = self.now();
         }
         if self.is_restoring {
@@ -57,11 +57,10 @@ impl Worker {
         is_owed.then(|| self.notified_listeners_at.saturating_add(NOTIFY_SPACING))
     }
 
-    pub(super) fn notify_listeners(&mut self) -> Result<(), Failure> {
-        self.session.notify_listeners()?;
+    pub(super) fn notify_listeners(&mut self) {
+        self.session.notify_listeners();
         self.notify_owed = false;
         self.echo = true;
-        Ok(())
     }
 
     /// Takes one batch. Returns the backlog that is known to remain.
@@ -111,7 +110,7 @@ impl Worker {
         if self.maintain_at(now).is_some_and(|at| at <= now) {
             self.maintain_outbox()?;
         } else if self.notify_at().is_some_and(|at| at <= now) {
-            self.notify_due()?;
+            self.notify_due();
         }
         if self.is_poll_due() {
             self.poll(rule)

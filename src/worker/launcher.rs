@@ -7,7 +7,7 @@
 //! The launcher must never run a query. It starts one worker at a time, so that a server with many databases does not
 //! run out of worker processes at boot; a few slow starts do not delay the others.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use pgrx::bgworkers::{
@@ -16,7 +16,7 @@ use pgrx::bgworkers::{
 };
 use pgrx::prelude::*;
 
-use crate::pg::catalog::open_databases;
+use crate::pg::catalog::{Database, databases};
 use crate::pg::shared_memory::{Slot, Stage};
 use crate::pg::{log, options, process, signals};
 use crate::settings;
@@ -31,7 +31,7 @@ const START_PATIENCE: Duration = Duration::from_secs(10);
 const LONG_STARTS: usize = 2;
 /// How long the launcher waits before it tries again if there was no free worker process.
 const RETRY_DELAY: Duration = Duration::from_secs(30);
-/// How often the launcher checks the slots if nothing wakes it.
+/// How often the launcher checks the slots if nothing wakes it, and which databases accept connections again.
 const LOOK_AROUND: Duration = Duration::from_secs(60);
 
 /// Registers the launcher with the postmaster. Called from `_PG_init` while libraries are being preloaded.
@@ -59,6 +59,11 @@ struct Launcher {
     failures: BTreeMap<u32, Failures>,
     /// Whether the lack of a free worker process has been logged.
     complained: bool,
+    /// By OID: the databases that did not accept connections when the launcher last looked. ALTER DATABASE requests a
+    /// worker when it opens one, an UPDATE of pg_database does not.
+    closed: BTreeSet<u32>,
+    /// When the launcher last looked which databases accept connections.
+    looked_at: Instant,
 }
 
 struct Start {
@@ -78,13 +83,16 @@ pub fn main() {
     registry::register_launcher();
     log!("mailroom launcher started");
     let mut launcher = Launcher {
-        unknown: open_databases().into(),
+        unknown: VecDeque::new(),
         queue: VecDeque::new(),
         starting: None,
         delayed: Vec::new(),
         failures: BTreeMap::new(),
         complained: false,
+        closed: BTreeSet::new(),
+        looked_at: Instant::now(),
     };
+    launcher.look_at_all();
     loop {
         launcher.step();
         if !BackgroundWorker::wait_latch(Some(launcher.next_look())) {
@@ -92,6 +100,7 @@ pub fn main() {
         }
         if BackgroundWorker::sighup_received() {
             options::reload();
+            launcher.look_for_reopened();
         }
     }
     // With status 1, the postmaster restarts the launcher unless the server is shutting down.
@@ -99,6 +108,23 @@ pub fn main() {
 }
 
 impl Launcher {
+    /// Has a worker look into each database that accepts connections.
+    fn look_at_all(&mut self) {
+        let (open, closed) = databases_by_openness();
+        self.unknown = open.into_iter().map(pg_sys::Oid::from).collect();
+        self.closed = closed;
+        self.looked_at = Instant::now();
+    }
+
+    /// Has a worker look into each database that accepts connections again.
+    fn look_for_reopened(&mut self) {
+        let (open, closed) = databases_by_openness();
+        let reopened = self.closed.intersection(&open).copied();
+        self.unknown.extend(reopened.map(pg_sys::Oid::from));
+        self.closed = closed;
+        self.looked_at = Instant::now();
+    }
+
     /// Moves the next unknown database into the queue, if there is one.
     fn look_into_next(&mut self) {
         let Some(database) = self.unknown.pop_front() else {
@@ -134,6 +160,9 @@ impl Launcher {
     fn step(&mut self) {
         self.settle_start();
         let now = Instant::now();
+        if now.duration_since(self.looked_at) >= LOOK_AROUND {
+            self.look_for_reopened();
+        }
         self.delayed.retain(|(index, _)| {
             let slot = registry::slot(*index);
             slot.database != 0 && slot.worker == 0
@@ -182,7 +211,7 @@ impl Launcher {
                 if !registry::take_slot_available() {
                     break;
                 }
-                self.unknown = open_databases().into();
+                self.look_at_all();
             }
             if self.queue.is_empty() {
                 self.look_into_next();
@@ -234,8 +263,17 @@ impl Launcher {
         if registry::is_blocked(&slot) {
             return;
         }
-        // If the database accepts connections again later, ALTER DATABASE requests a worker.
-        if !accepts_connections(pg_sys::Oid::from(slot.database)) {
+        let found = databases()
+            .into_iter()
+            .find(|found| found.oid.to_u32() == slot.database);
+        if !found.as_ref().is_some_and(|found| found.is_open) {
+            if let Some(closed) = found {
+                log!(
+                    "mailroom has no worker in database \"{}\" until the database accepts connections again",
+                    closed.name
+                );
+                self.closed.insert(slot.database);
+            }
             registry::forget(index);
             return;
         }
@@ -259,6 +297,7 @@ impl Launcher {
                 });
             }
             Err(_) => {
+                registry::note_starved(index);
                 if !self.complained {
                     self.complained = true;
                     log::warn_as(
@@ -299,5 +338,14 @@ impl Launcher {
 
 /// Whether a database exists and accepts connections.
 fn accepts_connections(database: pg_sys::Oid) -> bool {
-    open_databases().contains(&database)
+    databases()
+        .iter()
+        .any(|found| found.oid == database && found.is_open)
+}
+
+/// The OIDs of the databases that accept connections, and of the others.
+fn databases_by_openness() -> (BTreeSet<u32>, BTreeSet<u32>) {
+    let (open, closed): (Vec<_>, Vec<_>) = databases().into_iter().partition(|found| found.is_open);
+    let oids = |found: Vec<Database>| found.into_iter().map(|one| one.oid.to_u32()).collect();
+    (oids(open), oids(closed))
 }

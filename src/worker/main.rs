@@ -5,8 +5,8 @@ use pgrx::prelude::*;
 
 use super::session::Session;
 use super::state::Worker;
-use crate::pg::process;
 use crate::pg::signals::{self, stop_requested};
+use crate::pg::{notify, process};
 use crate::settings;
 use crate::shared_memory::announce;
 use crate::shared_memory::registry::{self, SlotIndex, StartToken};
@@ -17,6 +17,7 @@ use mailroom_core::batching::Time;
 /// The main function of a worker, which the launcher starts.
 pub fn main(argument: pg_sys::Datum) {
     announce::become_worker();
+    notify::keep();
     // While the worker connects, SIGTERM may end it at once: it has no work to lose, and it may wait for locks.
     signals::die_on_sigterm();
     BackgroundWorker::attach_signal_handlers(SignalWakeFlags::SIGHUP);

@@ -86,8 +86,7 @@ impl Worker {
         // From now on, commits send NOTIFY themselves; earlier ones may have left it to the worker.
         wakeup::close(self.index);
         if self.listeners() == Listeners::Owed {
-            // If this fails, the next worker handles the waiting tokens.
-            let _ = self.notify_listeners();
+            self.notify_listeners();
         }
     }
 
@@ -118,12 +117,12 @@ impl Worker {
             Cause::Announced | Cause::Deadline => (Look::Woken, self.announced()),
             Cause::Notified => (Look::Woken, self.look(rule)?),
             Cause::Rechecked => {
-                self.session.notify_senders(senders::notify_recheck)?;
+                self.session.notify_senders(senders::notify_recheck);
                 (Look::Woken, self.poll(rule)?)
             }
             Cause::Polled => (Look::Polled, self.poll(rule)?),
             Cause::DueNow => {
-                self.notify_due()?;
+                self.notify_due();
                 (Look::Woken, self.announced())
             }
             Cause::Due => {
@@ -148,7 +147,7 @@ impl Worker {
                 }
                 Decision::LingerUntil(until) => {
                     if outside == Listeners::Owed {
-                        self.notify_listeners()?;
+                        self.notify_listeners();
                     }
                     return Ok(Wait {
                         until,
@@ -199,8 +198,8 @@ impl Worker {
     /// minute; all are recorded in job_runs.
     pub(super) fn back_off(&mut self, failure: &Failure) -> Wait {
         if self.listeners() == Listeners::Owed {
-            // Clients may dequeue what the worker cannot collect. If this fails, the worker tries it again.
-            let _ = self.notify_listeners();
+            // Clients may dequeue what the worker cannot collect.
+            self.notify_listeners();
         }
         let recorded = self.session.record_failure(failure, self.trigger);
         let verdict = self.failures.record(self.now());

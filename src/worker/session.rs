@@ -28,7 +28,7 @@ use crate::{restore, settings};
 use mailroom_core::batching::Trigger;
 use mailroom_core::purge::{self, Purge};
 use statement::{call, count, integer, required};
-use transaction::{STATEMENT_TIMEOUT, transaction, transaction_within};
+use transaction::{STATEMENT_TIMEOUT, send_notifications, transaction, transaction_within};
 
 /// The version of the extension that this library was built for.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -243,11 +243,9 @@ impl Session {
     }
 
     /// Notifies senders by a function of [`crate::shared_memory::senders`].
-    pub fn notify_senders(&self, notify: fn()) -> Result<(), Failure> {
-        transaction(None, || {
-            notify();
-            Ok(())
-        })
+    pub fn notify_senders(&self, notify: fn()) {
+        notify();
+        send_notifications();
     }
 
     /// Deletes a batch of rows that are older than the retention. Returns whether there are more.
@@ -259,7 +257,7 @@ impl Session {
         })
     }
 
-    /// Takes one batch and records it. Notifies outside listeners in the same transaction if that is owed.
+    /// Takes one batch and records it. Then notifies outside listeners if that is owed.
     pub fn run_batch(
         &self,
         limit: u32,
@@ -286,12 +284,10 @@ impl Session {
         self.unless_restoring(ANSWER_TIMEOUT, || call(answer, &[], |_| Ok(())))
     }
 
-    /// Notifies outside listeners in a separate transaction.
-    pub fn notify_listeners(&self) -> Result<(), Failure> {
-        transaction(None, || {
-            Listeners::Owed.tell();
-            Ok(())
-        })
+    /// Notifies outside listeners.
+    pub fn notify_listeners(&self) {
+        Listeners::Owed.tell();
+        send_notifications();
     }
 
     /// Records a failed batch in job_runs.

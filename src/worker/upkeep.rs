@@ -35,7 +35,7 @@ impl Worker {
         // The statement returns the next due time after now, so senders must be notified here of mail due by now.
         let tells = self.due_now || self.search || self.is_past_due();
         let tell = if tells { Tell::Senders } else { Tell::None };
-        self.notify_deliverer()?;
+        self.notify_deliverer();
         self.check_clock_jump()?;
         self.polled_at = self.now();
         self.maintained_at = self.polled_at;
@@ -90,15 +90,14 @@ impl Worker {
     }
 
     /// Notifies senders of due mail that was announced.
-    pub(super) fn notify_due(&mut self) -> Result<(), Failure> {
+    pub(super) fn notify_due(&mut self) {
         self.maintained_at = self.now();
-        self.notify_deliverer()?;
+        self.notify_deliverer();
         if senders::others_deliver() {
-            self.session.notify_senders(senders::notify_due)?;
+            self.session.notify_senders(senders::notify_due);
             self.echo |= settings::notify() != Notify::Off;
         }
         self.due_now = false;
-        Ok(())
     }
 
     /// Takes expired claims back, notifies senders of due mail, and notes when to do that again.
@@ -106,7 +105,7 @@ impl Worker {
         self.take_due_times();
         self.check_clock_jump()?;
         self.maintained_at = self.now();
-        self.notify_deliverer()?;
+        self.notify_deliverer();
         let state = self.session.maintain_outbox(self.own_transports())?;
         self.due_now = false;
         self.note_maintained(&state);
@@ -123,18 +122,14 @@ impl Worker {
     }
 
     /// Notifies the deliverer of due mail, and other senders if some of it is urgent.
-    ///
-    /// # Errors
-    /// If other senders cannot be notified.
-    fn notify_deliverer(&mut self) -> Result<(), Failure> {
+    fn notify_deliverer(&mut self) {
         if let Some(deliverer) = &self.deliverer {
             deliverer.mail_due(self.urgent_due);
         }
         if self.urgent_due && senders::others_deliver() {
-            self.session.notify_senders(senders::notify_urgent)?;
+            self.session.notify_senders(senders::notify_urgent);
         }
         self.urgent_due = false;
-        Ok(())
     }
 
     /// The transports that this worker delivers through, if mail of others must be searched for. While a session holds an old

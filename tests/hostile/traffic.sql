@@ -143,11 +143,11 @@ SELECT @s@.mailroom_extend(id, '1 min'::pg_catalog.interval, 'me'::pg_catalog.te
 
 SELECT @s@.mailroom_mark_sent(id, 'p'::pg_catalog.text, 'me'::pg_catalog.text, NULL::integer, '[{"response_code": 550}]'::pg_catalog.jsonb) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '4';
 
-SELECT @s@.mailroom_mark_sent_many(ARRAY[id], ARRAY['p']::pg_catalog.text[], m::pg_catalog.text, ARRAY[failed_attempts], NULL::pg_catalog.jsonb[]) FROM @s@.outbox, (VALUES ('me'), ('you')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '5';
+SELECT @s@.mailroom_mark_sent_many(ARRAY[id], ARRAY['p']::pg_catalog.text[], v.m::pg_catalog.text, ARRAY[failed_attempts], NULL::pg_catalog.jsonb[]) FROM @s@.outbox, (VALUES ('me'), ('you')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '5';
 
-SELECT @s@.mailroom_mark_error(id, 'no 00000'::pg_catalog.text, '1 s'::pg_catalog.interval, p, 500::integer, 'me'::pg_catalog.text, NULL::integer, p, p) FROM @s@.outbox JOIN (VALUES ('6', true), ('7', false)) v (k, p) ON item_key OPERATOR(pg_catalog.=) k;
+SELECT @s@.mailroom_mark_error(id, 'no 00000'::pg_catalog.text, '1 s'::pg_catalog.interval, v.p, 500::integer, 'me'::pg_catalog.text, NULL::integer, v.p, v.p) FROM @s@.outbox JOIN (VALUES ('6', true), ('7', false)) v (k, p) ON item_key OPERATOR(pg_catalog.=) v.k;
 
-SELECT @s@.mailroom_mark_error_many(ARRAY[id], ARRAY['no']::pg_catalog.text[], ARRAY[NULL]::pg_catalog.interval[], ARRAY[true], ARRAY[500], m::pg_catalog.text, ARRAY[failed_attempts], ARRAY[true], ARRAY[false], NULL::pg_catalog.uuid[]) FROM @s@.outbox, (VALUES ('you'), ('me')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '8';
+SELECT @s@.mailroom_mark_error_many(ARRAY[id], ARRAY['no']::pg_catalog.text[], ARRAY[NULL]::pg_catalog.interval[], ARRAY[true], ARRAY[500], v.m::pg_catalog.text, ARRAY[failed_attempts], ARRAY[true], ARRAY[false], NULL::pg_catalog.uuid[]) FROM @s@.outbox, (VALUES ('you'), ('me')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '8';
 
 UPDATE @s@.outbox SET claimed_until = pg_catalog.clock_timestamp() WHERE item_key OPERATOR(pg_catalog.=) '9';
 

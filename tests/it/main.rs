@@ -41,6 +41,7 @@ mod volume;
 use counterparts::process;
 
 mod accounts;
+mod added_columns;
 mod addresses;
 mod audited;
 mod book_blocks;

@@ -4,6 +4,7 @@ mod apply;
 mod batches;
 mod clients;
 mod ends;
+mod full_queue;
 mod listeners;
 mod meanwhile;
 mod quoted;

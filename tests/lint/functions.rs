@@ -2,7 +2,8 @@
 //! cluster.
 //!
 //! Errors and warnings of any kind fail. A trigger function is checked once for each table on which it has a trigger. A
-//! trigger function without a trigger would not be checked, so that fails as well.
+//! trigger function without a trigger would not be checked, so that fails as well. Then every function is checked again
+//! with columns that an application could have added.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,10 +15,13 @@
 
 #[path = "../cluster/mod.rs"]
 mod cluster;
+#[path = "../added_columns/mod.rs"]
+mod columns;
 
 use std::process::ExitCode;
 
 use cluster::{Cluster, number};
+use postgres::Client;
 
 /// Triggers on attached tables exist once a table is attached.
 const ATTACHED: &str = "CREATE TABLE people (address text, name text); \
@@ -49,9 +53,9 @@ const FINDINGS: &str = "SELECT concat_ws(' ', f.level || ':', s.function::regpro
              oldtable => s.old, newtable => s.new) f \
      ORDER BY s.function::regprocedure::text, s.relation, f.lineno";
 
-fn main() -> ExitCode {
-    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
-    let mut client = cluster.create_database("app");
+/// A database with what the check needs; returns a connection to it.
+fn prepare(cluster: &Cluster, database: &str) -> Client {
+    let mut client = cluster.create_database(database);
     client.batch_execute(ATTACHED).unwrap();
     client
         .batch_execute(
@@ -62,19 +66,30 @@ fn main() -> ExitCode {
         .batch_execute("SET search_path = public, check_tools")
         .unwrap();
     client.batch_execute(SUBJECTS).unwrap();
+    client
+}
+
+/// Prints what a query finds. Returns whether that is nothing.
+fn report(client: &mut Client, query: &str, before: &str) -> bool {
+    let findings = client.query(query, &[]).unwrap();
+    for row in &findings {
+        let finding: String = row.get(0);
+        println!("{before}{finding}");
+    }
+    findings.is_empty()
+}
+
+fn main() -> ExitCode {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut client = prepare(&cluster, "app");
     let count = number(&mut client, "SELECT count(DISTINCT function) FROM subjects");
     assert!(count > 0, "no function was found");
-
-    let mut clean = true;
-    for row in client.query(UNCALLED, &[]).unwrap() {
-        let function: String = row.get(0);
-        println!("error: no trigger calls {function}");
-        clean = false;
-    }
-    for row in client.query(FINDINGS, &[]).unwrap() {
-        let finding: String = row.get(0);
-        println!("{finding}");
-        clean = false;
+    let mut clean = report(&mut client, UNCALLED, "error: no trigger calls ");
+    clean &= report(&mut client, FINDINGS, "");
+    for part in 0..columns::PARTS {
+        let mut client = prepare(&cluster, &format!("added_{part}"));
+        columns::add(&mut client, columns::Kind::Text, part);
+        clean &= report(&mut client, FINDINGS, "with added columns: ");
     }
     if clean {
         println!("{count} functions, nothing found");

@@ -15,6 +15,7 @@ use crate::pg::encoding::Text;
 use crate::pg::signals::stop_requested;
 use crate::pg::transaction as pg_transaction;
 use crate::pg::{options, process};
+use crate::restore;
 use mailroom_core::deliver::exchange::{BudgetState, Claimed};
 use mailroom_core::deliver::mail::{Claim, Mail};
 use mailroom_core::deliver::settlements::{FailedAttempt, FailedMail, Settlements, column};
@@ -34,6 +35,9 @@ impl Store for Session {
     ) -> Result<(Vec<i64>, Option<Claimed>), Failure> {
         let done = transaction(Some(self.collector), || {
             self.check_extension()?;
+            if wanted.is_some() && !restore::may_hand_out() {
+                return Err(Failure::Restoring);
+            }
             // Unlike the worker's batches, waits for synchronous standbys as the server is configured: otherwise, after
             // a failover, mail would be sent twice and a spent budget would be spent again. Not during a stop, when no
             // more mail is sent.

@@ -54,7 +54,7 @@ impl OutboxState {
         })
     }
 
-    /// Notifies other senders of due mail when this transaction commits, if there are any: if `tell` says so, or if the
+    /// Notifies other senders of due mail after this transaction commits, if there are any: if `tell` says so, or if the
     /// worker knew of none, and so has not notified them before.
     pub fn tell(mut self, tell: Tell) -> Self {
         let knew = senders::others_deliver();

@@ -40,6 +40,10 @@ fn run(old: &Cluster, new: &Cluster, mark: &str) {
         format!("host={host} user=postgres dbname=app")
     };
     let mut shell = old.as_server_user(Command::new("sh"));
+    let script = script.replace(
+        "columns.sql",
+        &old.scratch().join("columns.sql").display().to_string(),
+    );
     shell
         .env("PATH", path(old))
         .envs([("OLD", to(old)), ("NEW", to(new))])
@@ -63,6 +67,9 @@ fn publisher(receiver: &Receiver) -> (Cluster, Client) {
     client
         .batch_execute("CREATE SCHEMA mailroom; CREATE EXTENSION mailroom SCHEMA mailroom")
         .unwrap();
+    let columns = "ALTER TABLE mailroom.accounts ADD COLUMN tenant text; ALTER TABLE mailroom.pending ADD COLUMN reason text;";
+    client.batch_execute(columns).unwrap();
+    fs::write(cluster.scratch().join("columns.sql"), columns).unwrap();
     (cluster, client)
 }
 

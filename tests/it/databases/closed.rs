@@ -155,6 +155,36 @@ fn a_database_that_was_closed_for_a_while_gets_its_worker_back() {
     );
 }
 
+/// As in recipes that circulate for what ALTER DATABASE … ALLOW_CONNECTIONS does.
+#[test]
+fn a_database_that_was_closed_by_an_update_gets_its_worker_back() {
+    let cluster = Cluster::start(AT_ONCE);
+    drop(cluster.create_database("app"));
+    let mut client = cluster.connect("postgres");
+    wait_for_workers(&mut client, &["app"]);
+    client
+        .batch_execute(
+            "UPDATE pg_database SET datallowconn = false WHERE datname = 'app'; \
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'app'",
+        )
+        .unwrap();
+    eventually("the launcher to say so", || {
+        cluster
+            .log()
+            .contains("mailroom has no worker in database \"app\" until the database accepts connections again")
+            .then_some(())
+    });
+    client
+        .batch_execute("UPDATE pg_database SET datallowconn = true WHERE datname = 'app'")
+        .unwrap();
+    // A reload has the launcher look at once. Without one it looks every minute.
+    cluster.reload();
+    wait_for_workers(&mut client, &["app"]);
+    expect_mail(&mut cluster.connect("app"), "a");
+    let starts = "mailroom worker started in database \"app\"";
+    assert_eq!(cluster.log().matches(starts).count(), 2);
+}
+
 #[test]
 fn a_database_is_dropped_while_a_provider_does_not_answer() {
     let receiver = Receiver::start(|_| Reaction::Hang);

@@ -4,6 +4,15 @@ use std::collections::BTreeSet;
 
 use super::{served, wait_for_workers};
 use crate::cluster::{Cluster, Stop, eventually, find_worker, number};
+use postgres::Client;
+
+/// Why the client's database has no worker.
+fn problem(client: &mut Client) -> Option<String> {
+    let row = client
+        .query_one("SELECT worker_problem FROM mailroom_status()", &[])
+        .unwrap();
+    row.get(0)
+}
 
 #[test]
 fn beyond_max_databases_there_is_one_warning_and_the_rest_works() {
@@ -31,6 +40,17 @@ fn beyond_max_databases_there_is_one_warning_and_the_rest_works() {
             .then_some(())
     });
     assert_eq!(cluster.log().matches("were not checked").count(), 1);
+    let served_now = served(&mut client);
+    for name in ["one", "two", "three"] {
+        let told = problem(&mut cluster.connect(name));
+        let expected =
+            "mailroom looks after 2 databases at most; raise mailroom.max_databases".to_owned();
+        assert_eq!(
+            told,
+            (!served_now.contains(name)).then_some(expected),
+            "{name}"
+        );
+    }
     // The third database gets a worker as soon as another one is dropped.
     let mut all = BTreeSet::from(["one", "two", "three"].map(str::to_owned));
     let first = served(&mut client).into_iter().next().unwrap();
@@ -96,6 +116,10 @@ fn without_a_free_worker_process_there_is_one_warning() {
             .then_some(())
     });
     assert_eq!(find_worker(&mut client), None);
+    assert_eq!(
+        problem(&mut client).as_deref(),
+        Some("there is no free worker process; raise max_worker_processes")
+    );
     client
         .batch_execute("INSERT INTO accounts (email, login) VALUES ('a@example.com', 'a')")
         .unwrap();

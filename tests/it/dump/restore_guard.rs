@@ -34,8 +34,14 @@ fn stands_by(client: &mut Client) -> bool {
 #[test]
 fn nothing_is_handed_out_before_all_of_it_is_there() {
     // However long the test takes, the request below comes too soon after the account's token.
-    let settings = [BUSY, &["mailroom.request_interval = '1h'"]].concat();
-    let cluster = Cluster::start(&settings);
+    let own = [
+        "mailroom.request_interval = '1h'",
+        "mailroom.transports_file = 'transports.toml'",
+    ];
+    // The worker has a transport, of which there is no mail, and would claim from it.
+    let transports = "[transports.log]\nprovider = \"log\"\n";
+    let settings = [BUSY, &own].concat();
+    let cluster = Cluster::start_with_file(&settings, "transports.toml", transports);
     let source = Cluster::start(QUIET);
     let mut client = source.create_database("app");
     copy_key(&source, &cluster);

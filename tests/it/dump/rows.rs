@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{QUIET, contents, dump, populate, read_in, relations, restore, run};
+use super::{LIVE_TOKEN_MAIL, QUIET, contents, dump, populate, read_in, relations, restore, run};
 use crate::cluster::{Cluster, number};
 use postgres::Client;
 
@@ -36,6 +36,55 @@ fn every_table_is_dumped_or_has_a_reason() {
         assert!(expected.remove(table), "there is no table {table}");
     }
     assert_eq!(dumped, expected, "dumped (left), all (right)");
+}
+
+/// A dump has the rows of all columns, but does not create those that were added.
+#[test]
+fn rows_with_added_columns_come_back() {
+    let (cluster, mut client) = Cluster::start_with_app(QUIET);
+    let mut add = String::new();
+    for table in relations(&mut client, "r,p") {
+        add.push_str(&format!("ALTER TABLE public.{table} ADD COLUMN token_id_of json, ADD COLUMN \"t\" text DEFAULT 'x';\n"));
+    }
+    client.batch_execute(&add).unwrap();
+    populate(&mut client);
+    client
+        .batch_execute("UPDATE pending SET t = 'y', token_id_of = '{}'")
+        .unwrap();
+    let expected = |client: &mut Client| {
+        let all = "SELECT string_agg(concat_ws(' ', lane, token_id, t, token_id_of), ', ' ORDER BY lane, token_id) FROM pending";
+        let rows: String = client.query_one(all, &[]).unwrap().get(0);
+        (
+            number(client, "SELECT count(*) FROM accounts WHERE t = 'x'"),
+            rows,
+        )
+    };
+    let live = number(
+        &mut client,
+        &format!("SELECT count(*) FROM outbox WHERE {LIVE_TOKEN_MAIL}"),
+    );
+    assert!(live > 0);
+    for option in ["--format=plain", "--inserts", "--column-inserts"] {
+        let sections = [
+            "--section=pre-data",
+            "--section=data",
+            "--section=post-data",
+        ];
+        let [pre, data, post] = sections.map(|section| dump(&cluster, "app", &[option, section]));
+        let name = option.trim_start_matches('-').replace(['-', '='], "_");
+        restore(&cluster, &name, &format!("{pre}{add}{data}{post}"));
+        let mut restored = cluster.connect(&name);
+        let (accounts, pending) = expected(&mut client);
+        let waiting = number(&mut restored, "SELECT count(*) FROM pending");
+        assert_eq!(
+            waiting,
+            number(&mut client, "SELECT count(*) FROM pending") + live
+        );
+        restored
+            .batch_execute("DELETE FROM pending WHERE t IS NULL")
+            .unwrap();
+        assert_eq!(expected(&mut restored), (accounts, pending), "{option}");
+    }
 }
 
 #[test]

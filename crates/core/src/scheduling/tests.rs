@@ -105,7 +105,7 @@ fn a_line_has_no_control_characters() {
             refused(|draft| draft.subject = text(bad)),
             refused(|draft| draft.kind = text(bad)),
         ] {
-            assert!(reason.ends_with("contains a control character"), "{bad:?}");
+            assert!(reason.ends_with("contains the control character U+000A"), "{bad:?}");
         }
     }
 }
