@@ -51,38 +51,27 @@ BEGIN
     IF problem[2] <> '' THEN
         PERFORM @extschema@._refuse(message.ordinal, problem[1], NULL::text, problem[2], problem[3]);
     END IF;
+    message.transport := coalesce(message.transport, @extschema@._route(mail.kind));
     RETURN message;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._checked(@extschema@._message) IS
-    'Internal. The message itself; raises the reason for which it cannot be scheduled, apart from its keys.';
+    'Internal. The message with its transport; raises the reason for which it cannot be scheduled, apart from its keys.';
 
-CREATE FUNCTION @extschema@._insert_mail(messages @extschema@._message[]) RETURNS bigint[]
+CREATE FUNCTION @extschema@._insert_mail(messages @extschema@._message[]) RETURNS TABLE (id bigint, message_id uuid)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    ids bigint[];
 BEGIN
-    WITH routed AS MATERIALIZED (
-        SELECT d.kind, @extschema@._route(d.kind) AS transport
-        FROM (SELECT DISTINCT (m.mail).kind FROM unnest(messages) m WHERE m.transport IS NULL) d
-    ), put AS (
-        INSERT INTO @extschema@._new_mail
-        SELECT (m.mail).*, coalesce(m.transport, (SELECT r.transport FROM routed r WHERE r.kind = (m.mail).kind))
-        FROM unnest(messages) m
-        RETURNING id, message_id
-    )
-    SELECT array_agg(p.id ORDER BY m.ordinal)
-    INTO ids
+    RETURN QUERY
+    INSERT INTO @extschema@._new_mail AS n
+    SELECT (m.mail).*, m.transport
     FROM unnest(messages) m
-    -- A trigger of the application may have kept a row out.
-    LEFT JOIN put p ON p.message_id = (m.mail).message_id;
-    RETURN ids;
+    RETURNING n.id, n.message_id;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._insert_mail(@extschema@._message[]) IS
-    'Internal. Inserts these messages, which are in the order of ordinal, into the outbox and returns their ids, NULL for one that a trigger of the application kept out; raises unique_violation if an item_key or a message_id is taken.';
+    'Internal. Inserts these messages into the outbox and returns a row for each but those that a trigger of the application kept out; raises unique_violation if an item_key or a message_id is taken.';
 
 CREATE FUNCTION @extschema@._item_key_holders(keys text[])
 RETURNS TABLE (item_key text, id bigint, is_claimed boolean, has_expired boolean)
@@ -98,8 +87,13 @@ $$;
 COMMENT ON FUNCTION @extschema@._item_key_holders(text[]) IS
     'Internal. The live mails of the current user with these item_keys.';
 
-CREATE FUNCTION @extschema@._decided(messages @extschema@._message[])
-RETURNS TABLE (ordinal integer, leader integer, holder bigint, problem text, item_key text, message_id uuid)
+CREATE TYPE @extschema@._decision AS (
+    ordinal integer, leader integer, holder bigint, problem text, item_key text, message_id uuid
+);
+COMMENT ON TYPE @extschema@._decision IS
+    'Internal. What becomes of the message with this ordinal: the id of its mail is that of the message leader, which is to be inserted, or else holder, which is there. What is wrong is role, message_id, double, item_key or claimed.';
+
+CREATE FUNCTION @extschema@._decided(messages @extschema@._message[]) RETURNS SETOF @extschema@._decision
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
     -- A join of two arrays, of which there are no statistics, could take quadratic time.
@@ -147,126 +141,123 @@ AS $$
     ORDER BY t.ordinal
 $$;
 COMMENT ON FUNCTION @extschema@._decided(@extschema@._message[]) IS
-    'Internal. For each of these messages, by ordinal: the message that is scheduled for it, if any, the live mail that has its item_key, and what is wrong: message_id, double, item_key or claimed.';
+    'Internal. What becomes of each of these messages, whose message_ids are not in the outbox; holder is the live mail that has the item_key.';
 
--- Long because what is wrong with a key has an error of its own.
-CREATE FUNCTION @extschema@._refuse_key(ordinal integer, problem text, holder bigint, item_key text, message_id uuid) RETURNS void
+CREATE FUNCTION @extschema@._refuse_keys(decisions @extschema@._decision[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    bad @extschema@._decision;
 BEGIN
-    CASE problem
+    SELECT d.* INTO bad FROM unnest(decisions) d WHERE d.problem IS NOT NULL ORDER BY d.ordinal LIMIT 1;
+    CASE bad.problem
         WHEN 'role' THEN
             PERFORM @extschema@._refuse(
-                ordinal, '42501'::text, format('message_id %s is taken by another role', message_id),
-                format('It is that of mail %s', holder),
+                bad.ordinal, '42501'::text, format('message_id %s is taken by another role', bad.message_id),
+                format('It is that of mail %s', bad.holder),
                 'Use another message_id.'::text
             );
         WHEN 'message_id' THEN
             PERFORM @extschema@._refuse(
-                ordinal, '23505'::text, format('message_id %s is taken', message_id),
-                coalesce(format('Mail %s', holder), 'Another of these messages')
+                bad.ordinal, '23505'::text, format('message_id %s is taken', bad.message_id),
+                CASE WHEN bad.holder IS NULL THEN 'Another of these messages' ELSE format('Mail %s', bad.holder) END
                     || ' has it, with other addresses, subject, bodies, kind or data',
                 'Use another message_id, or repeat the call with the same contents.'::text
             );
         WHEN 'double' THEN
             PERFORM @extschema@._refuse(
-                ordinal, '23505'::text, format('item_key "%s" is taken', item_key),
+                bad.ordinal, '23505'::text, format('item_key "%s" is taken', bad.item_key),
                 'Another of these messages has it'::text,
                 'Pass on_conflict => ''ignore'' to schedule the first of them, or ''replace'' to schedule the last.'::text
             );
         WHEN 'item_key' THEN
             PERFORM @extschema@._refuse(
-                ordinal, '23505'::text, format('item_key "%s" is taken', item_key),
-                format('Mail %s has it and is still to be sent', holder),
+                bad.ordinal, '23505'::text, format('item_key "%s" is taken', bad.item_key),
+                format('Mail %s has it and is still to be sent', bad.holder),
                 'Pass on_conflict => ''ignore'' to leave that mail as it is, or ''replace'' to send this one instead.'::text
             );
         WHEN 'claimed' THEN
             PERFORM @extschema@._refuse(
-                ordinal, '55006'::text, format('item_key "%s" is being sent', item_key),
-                format('Mail %s has it and is claimed', holder),
+                bad.ordinal, '55006'::text, format('item_key "%s" is being sent', bad.item_key),
+                format('Mail %s has it and is claimed', bad.holder),
                 'Try again when that mail has been sent, or use another item_key.'::text
             );
+        ELSE
+            -- Nothing is wrong.
     END CASE;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._refuse_key(integer, text, bigint, text, uuid) IS
-    'Internal. Raises the error for a message whose message_id or item_key is taken.';
+COMMENT ON FUNCTION @extschema@._refuse_keys(@extschema@._decision[]) IS
+    'Internal. Raises the error for the first message whose message_id or item_key is taken, if there is one.';
 
 -- Long because a key that another session takes meanwhile has all decided again.
 CREATE FUNCTION @extschema@._submit(messages @extschema@._message[]) RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    -- As in _decided.
     SET enable_nestloop = off
     SET jit = off
 AS $$
 DECLARE
-    -- The messages that were scheduled before, by message_id.
-    known integer[];
-    known_ids bigint[];
-    -- What was decided about the others.
     todo @extschema@._message[];
-    ordinals integer[];
-    leaders integer[];
-    holders bigint[];
-    chosen integer[];
+    decisions @extschema@._decision[];
     replaced bigint[];
-    problems bigint;
-    bad record;
     ids bigint[];
+    message_ids uuid[];
     violated text;
 BEGIN
     IF NOT EXISTS (SELECT FROM unnest(messages) m WHERE m.is_repeatable OR (m.mail).item_key IS NOT NULL) THEN
-        RETURN @extschema@._insert_mail(ARRAY(SELECT @extschema@._checked(m) FROM unnest(messages) m));
+        todo := ARRAY(SELECT @extschema@._checked(m) FROM unnest(messages) m ORDER BY m.ordinal);
+        RETURN ARRAY(
+            SELECT i.id
+            FROM unnest(todo) m
+            -- A trigger of the application may keep a row out.
+            LEFT JOIN @extschema@._insert_mail(todo) i ON i.message_id = (m.mail).message_id
+            ORDER BY m.ordinal
+        );
     END IF;
     FOR turn IN 1 .. 100 LOOP
-        SELECT s.ordinal, CASE WHEN p.is_callers THEN 'message_id' ELSE 'role' END AS problem, s.id, s.message_id
-        INTO bad
-        FROM @extschema@._scheduled(messages) s
-        CROSS JOIN LATERAL (SELECT @extschema@._is_callers_role(s.enqueued_by, current_user)) p (is_callers)
-        WHERE NOT (s.is_same AND p.is_callers)
-        ORDER BY s.ordinal
-        LIMIT 1;
-        IF FOUND THEN
-            PERFORM @extschema@._refuse_key(bad.ordinal, bad.problem, bad.id, NULL::text, bad.message_id);
-        END IF;
         -- A call that is repeated returns the id of its mail, even if it would be refused by now: because of the time, its
         -- template, or its transport.
-        SELECT array_agg(s.ordinal), array_agg(s.id) INTO known, known_ids FROM @extschema@._scheduled(messages) s;
+        decisions := ARRAY(
+            SELECT ROW(
+                s.ordinal, NULL, s.id,
+                CASE
+                    WHEN NOT @extschema@._is_callers_role(s.enqueued_by, current_user) THEN 'role'
+                    WHEN NOT s.is_same THEN 'message_id'
+                END,
+                NULL, s.message_id
+            )::@extschema@._decision
+            FROM @extschema@._scheduled(messages) s
+        );
+        PERFORM @extschema@._refuse_keys(decisions);
         todo := ARRAY(
             SELECT CASE turn WHEN 1 THEN @extschema@._checked(m) ELSE m END
             FROM unnest(messages) m
-            WHERE NOT EXISTS (SELECT FROM unnest(known) k (ordinal) WHERE k.ordinal = m.ordinal)
+            WHERE NOT EXISTS (SELECT FROM unnest(decisions) d WHERE d.ordinal = m.ordinal)
             ORDER BY m.ordinal
         );
-        SELECT
-            array_agg(d.ordinal), array_agg(d.leader), array_agg(d.holder) , array_agg(d.ordinal) FILTER (WHERE d.leader = d.ordinal),
-            array_agg(DISTINCT d.holder) FILTER (WHERE d.leader IS NOT NULL AND d.holder IS NOT NULL), count(d.problem)
-        INTO ordinals, leaders, holders, chosen, replaced, problems
-        FROM @extschema@._decided(todo) d;
-        IF problems > 0 THEN
-            SELECT d.* INTO bad FROM @extschema@._decided(todo) d WHERE d.problem IS NOT NULL ORDER BY d.ordinal LIMIT 1;
-            CONTINUE WHEN NOT FOUND;
-            PERFORM @extschema@._refuse_key(bad.ordinal, bad.problem, bad.holder, bad.item_key, bad.message_id);
-        END IF;
+        decisions := decisions || ARRAY(SELECT d FROM @extschema@._decided(todo) d);
+        PERFORM @extschema@._refuse_keys(decisions);
+        replaced := ARRAY(SELECT d.holder FROM unnest(decisions) d WHERE d.leader IS NOT NULL AND d.holder IS NOT NULL);
         BEGIN
-            IF replaced IS NOT NULL THEN
+            IF replaced <> '{}' THEN
                 -- If one of them was claimed or sent meanwhile, none is replaced, and the INSERT finds its key taken or free.
                 INSERT INTO @extschema@._own_changes (ids, change) VALUES (replaced, 'replace');
             END IF;
-            IF chosen IS NOT NULL THEN
-                -- INSERT waits here for a session that is taking the same key, as for any unique key.
-                ids := @extschema@._insert_mail(ARRAY(
-                    SELECT m FROM unnest(todo) m JOIN unnest(chosen) c (ordinal) ON c.ordinal = m.ordinal ORDER BY m.ordinal
-                ));
-            END IF;
+            -- INSERT waits here for a session that is taking the same key, as for any unique key.
+            SELECT array_agg(i.id), array_agg(i.message_id)
+            INTO ids, message_ids
+            FROM @extschema@._insert_mail(ARRAY(
+                SELECT m FROM unnest(todo) m JOIN unnest(decisions) d ON d.ordinal = m.ordinal AND d.leader = m.ordinal ORDER BY m.ordinal
+            )) i;
             RETURN ARRAY(
-                SELECT coalesce(k.id, CASE WHEN d.leader IS NULL THEN d.holder ELSE p.id END)
-                FROM unnest(messages) m
-                LEFT JOIN unnest(known, known_ids) k (ordinal, id) ON k.ordinal = m.ordinal
-                LEFT JOIN unnest(ordinals, leaders, holders) d (ordinal, leader, holder) ON d.ordinal = m.ordinal
-                LEFT JOIN unnest(chosen, ids) p (ordinal, id) ON p.ordinal = d.leader
-                ORDER BY m.ordinal
+                SELECT CASE WHEN d.leader IS NULL THEN d.holder ELSE i.id END
+                FROM unnest(decisions) d
+                LEFT JOIN unnest(todo) m ON m.ordinal = d.leader
+                LEFT JOIN unnest(ids, message_ids) i (id, message_id) ON i.message_id = (m.mail).message_id
+                ORDER BY d.ordinal
             );
         EXCEPTION
             WHEN unique_violation THEN

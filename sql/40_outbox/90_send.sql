@@ -41,9 +41,7 @@ DECLARE
     );
 BEGIN
     IF mailroom_send.item_key IS NULL AND mailroom_send.message_id IS NULL THEN
-        message := @extschema@._checked(message);
-        message.transport := coalesce(mailroom_send.transport, @extschema@._route((message.mail).kind));
-        RETURN (@extschema@._insert_mail(ARRAY[message]))[1];
+        RETURN (SELECT i.id FROM @extschema@._insert_mail(ARRAY[@extschema@._checked(message)]) i);
     END IF;
     RETURN (@extschema@._submit(ARRAY[message]))[1];
 END;
@@ -92,7 +90,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._parse_messages(jsonb) IS
     'Internal. The elements of a JSON array of objects as messages; raises an error of class 22 if a value has the wrong type.';
 
--- Long because it has one column for each field of a message.
+-- Long because it says which element is wrong, and why.
 CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp

@@ -43,7 +43,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._address_fields(),
     @extschema@._message_id(),
     @extschema@._refuse(integer, text, text, text, text),
-    @extschema@._refuse_key(integer, text, bigint, text, uuid),
+    @extschema@._refuse_keys(@extschema@._decision[]),
     @extschema@._scheduled(@extschema@._message[]),
     @extschema@._is_callers_role(name, name),
     @extschema@._contents(@extschema@._mail),

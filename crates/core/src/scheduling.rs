@@ -198,9 +198,7 @@ fn check_texts(draft: &Draft<'_>) -> Result<(), String> {
         check_name("kind", kind)?;
         check_line("kind", kind)?;
         if matches!(kind, "activation" | "password_recovery") {
-            return Err(format!(
-                "kind \"{kind}\" is reserved for mail with a token"
-            ));
+            return Err(format!("kind \"{kind}\" is reserved for mail with a token"));
         }
     }
     for (name, key) in [
@@ -253,7 +251,9 @@ fn check_numbers(draft: &Draft<'_>) -> Result<(), String> {
             && !range.contains(&number)
         {
             let (first, last) = (range.start(), range.end());
-            return Err(format!("{name} is {number}, not between {first} and {last}"));
+            return Err(format!(
+                "{name} is {number}, not between {first} and {last}"
+            ));
         }
     }
     Ok(())
