@@ -204,9 +204,9 @@ fn _max_attempts() -> i32 {
     max_attempts()
 }
 
-#[pg_extern(sql = false)]
-fn _max_message_size() -> i64 {
-    i64::from(MAX_MESSAGE_SIZE.get()) * 1024
+/// The largest message that an application may schedule, in octets.
+pub fn max_message_size() -> u64 {
+    u64::try_from(MAX_MESSAGE_SIZE.get()).unwrap_or(0) * 1024
 }
 
 #[pg_extern(sql = false)]

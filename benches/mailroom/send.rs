@@ -1,15 +1,16 @@
 //! What it costs to schedule a mail: a call of `mailroom_send` a commit, or of `mailroom_send_many` with a hundred.
 //!
 //! Partners are the calls of others that put a message into a queue in the same database: pgmq's, which does not notify,
-//! and graphile-worker's, which notifies. The messages are not consumed; mailroom's worker is at work as installed, and
-//! tells senders that mail is due.
+//! and graphile-worker's, which notifies; and an INSERT into a bare table that has the columns of `outbox`, in plain types,
+//! and of its indexes those that a new mail enters. The messages are not consumed; mailroom's worker is at work as
+//! installed, and tells senders that mail is due.
 
 use crate::cluster::Cluster;
 use crate::ground;
 use crate::partners;
 use crate::pgbench::Load;
 use crate::plan::Effort;
-use crate::table::{Row, Unit};
+use crate::table::{Row, Target, Unit};
 use crate::turns::in_turn;
 
 /// A queue: the database it is in, and its calls.
@@ -22,7 +23,7 @@ struct Queue {
     empty: &'static str,
 }
 
-const QUEUES: [Queue; 3] = [
+const QUEUES: [Queue; 4] = [
     Queue {
         database: "mailroom",
         one: "SELECT mailroom_send('user@example.com', 'Hello', 'Dear user, this is the text of a message.');",
@@ -46,6 +47,23 @@ const QUEUES: [Queue; 3] = [
         argument: "array_agg(ROW('deliver', message::json, NULL, NULL, NULL, NULL, NULL, NULL)::graphile_worker.job_spec)",
         empty: "TRUNCATE graphile_worker._private_jobs",
     },
+    Queue {
+        database: "bare",
+        one: "INSERT INTO mail (recipients, subject, body_text) \
+            VALUES (ARRAY['user@example.com'], 'Hello', 'Dear user, this is the text of a message.');",
+        many: "INSERT INTO mail (recipients, subject, body_text) \
+            SELECT ARRAY[m ->> 'recipients'], m ->> 'subject', m ->> 'body_text' \
+            FROM arguments a, jsonb_array_elements(a.argument) m;",
+        argument: "jsonb_agg(message)",
+        empty: "TRUNCATE mail",
+    },
+];
+
+/// The partners, in the order of [`QUEUES`], with the ratio to reach with eight clients.
+const PARTNERS: [(&str, f64); 3] = [
+    ("pgmq send", 0.6),
+    ("graphile-worker add_job", 2.0),
+    ("INSERT into a bare table", 0.4),
 ];
 
 /// A hundred messages.
@@ -59,6 +77,11 @@ pub fn measure(effort: Effort) -> Vec<Row> {
         ground::create_database(&cluster, QUEUES[0].database, &[]),
         ground::create_plain_database(&cluster, QUEUES[1].database, &[&partners::pgmq_sql()]),
         partners::create_graphile_database(&cluster, QUEUES[2].database),
+        ground::create_plain_database(
+            &cluster,
+            QUEUES[3].database,
+            &[include_str!("plain_mail.sql")],
+        ),
     ];
     clients[1]
         .batch_execute("SELECT pgmq.create('bench')")
@@ -74,15 +97,25 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     let mut rows = Vec::new();
     for clients in [1, 8] {
         let plural = if clients == 1 { "" } else { "s" };
-        let names = ["pgmq send", "graphile-worker add_job"]
-            .map(|partner| format!("send, {clients} client{plural}: mailroom_send / {partner}"));
-        rows.extend(compare(&cluster, effort, names, |queue| {
+        let compared = PARTNERS.map(|(partner, least)| {
+            let name = format!("send, {clients} client{plural}: mailroom_send / {partner}");
+            let target = (clients == 8).then_some(Target::RatioAtLeast(least));
+            Row::new(name, Unit::PerSecond).aiming_at(target)
+        });
+        rows.extend(compare(&cluster, effort, compared, |queue| {
             (queue.one, clients, 1)
         }));
     }
-    let names = ["pgmq send_batch", "graphile-worker add_jobs"]
-        .map(|partner| format!("send 100 at a time: mailroom_send_many / {partner}"));
-    rows.extend(compare(&cluster, effort, names, |queue| {
+    let compared = [
+        "pgmq send_batch",
+        "graphile-worker add_jobs",
+        "INSERT of as many rows",
+    ]
+    .map(|partner| {
+        let name = format!("send 100 at a time: mailroom_send_many / {partner}");
+        Row::new(name, Unit::PerSecond)
+    });
+    rows.extend(compare(&cluster, effort, compared, |queue| {
         (queue.many, 1, 100)
     }));
     rows
@@ -92,12 +125,11 @@ pub fn measure(effort: Effort) -> Vec<Row> {
 fn compare(
     cluster: &Cluster,
     effort: Effort,
-    names: [String; 2],
+    mut rows: [Row; 3],
     calls: impl Fn(&Queue) -> (&'static str, u32, u32),
-) -> [Row; 2] {
-    let mut rows = names.map(|name| Row::new(name, Unit::PerSecond));
+) -> [Row; 3] {
     for round in 0..effort.of(5, 1) {
-        let [mailroom, partners @ ..] = in_turn::<_, 3>(round, |which| {
+        let [mailroom, partners @ ..] = in_turn::<_, 4>(round, |which| {
             let queue = &QUEUES[which];
             let (script, clients, messages) = calls(queue);
             let mut client = cluster.connect(queue.database);

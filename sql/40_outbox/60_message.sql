@@ -35,6 +35,15 @@ CREATE TYPE @extschema@._message AS (
 COMMENT ON TYPE @extschema@._message IS
     'Internal. A mail to schedule: its place in a bulk from 0, or -1 for a single one, whether its message_id was passed, and the other arguments of mailroom_send; transport is NULL for that of the kind.';
 
+CREATE FUNCTION @extschema@._contents(mail @extschema@._mail) RETURNS @extschema@._mail
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN ROW(
+    ($1).recipients, ($1).cc, ($1).bcc, ($1).reply_to, ($1).subject, ($1).body_text, ($1).body_html, ($1).kind, ($1).data,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL
+)::@extschema@._mail;
+COMMENT ON FUNCTION @extschema@._contents(@extschema@._mail) IS
+    'Internal. What must be the same when a call with a message_id is repeated: not times, priority and keys.';
+
 CREATE FUNCTION @extschema@._address_fields() RETURNS text[]
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
@@ -47,13 +56,8 @@ $$;
 COMMENT ON FUNCTION @extschema@._address_fields() IS 'Internal. The lists of addresses among the columns of _mail.';
 
 CREATE FUNCTION @extschema@._address_list(list text) RETURNS text[]
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE
-    WHEN btrim(list, E' \t') = '' THEN ARRAY[]::text[]
-    ELSE ARRAY(
-        SELECT btrim(u.address, E' \t') FROM unnest(string_to_array(list, ',')) WITH ORDINALITY u (address, place) ORDER BY u.place
-    )
-END;
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_address_list_wrapper';
 COMMENT ON FUNCTION @extschema@._address_list(text) IS
     'Internal. The addresses of a list as in a mail header (RFC 5322, 3.4), separated by commas, which no address contains; empty for NULL.';
 
@@ -63,79 +67,25 @@ CREATE FUNCTION @extschema@._addresses_problem(addresses text[]) RETURNS text
 COMMENT ON FUNCTION @extschema@._addresses_problem(text[]) IS
     'Internal. Why the first invalid element is not a mail address, beginning with its subscript as in [2]; NULL if all are valid.';
 
-CREATE FUNCTION @extschema@._max_message_size() RETURNS bigint
+CREATE FUNCTION @extschema@._message_problem(
+    recipients text[], cc text[], bcc text[], reply_to text[],
+    subject text, body_text text, body_html text, kind text, data_type text, data_octets integer,
+    send_at timestamptz, expires_at timestamptz, priority integer, max_attempts integer,
+    item_key text, group_key text, now timestamptz
+) RETURNS text[]
     LANGUAGE c STABLE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_max_message_size_wrapper';
-COMMENT ON FUNCTION @extschema@._max_message_size() IS 'Internal. The setting mailroom.max_message_size in octets.';
-
-CREATE FUNCTION @extschema@._recipients_problem(mail @extschema@._mail) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN CASE
-    WHEN coalesce(cardinality(mail.recipients), 0) = 0 THEN 'recipients is empty'
-    WHEN cardinality(mail.recipients) + cardinality(mail.cc) + cardinality(mail.bcc) > 50 THEN format(
-        'recipients, cc and bcc have %s addresses, at most 50 are allowed',
-        cardinality(mail.recipients) + cardinality(mail.cc) + cardinality(mail.bcc)
-    )
-    WHEN cardinality(mail.reply_to) > 10
-        THEN format('reply_to has %s addresses, at most 10 are allowed', cardinality(mail.reply_to))
-END;
-COMMENT ON FUNCTION @extschema@._recipients_problem IS
-    'Internal. Why a message cannot be sent to as many recipients; NULL if it can.';
-
-CREATE FUNCTION @extschema@._bad_address(mail @extschema@._mail) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-RETURN coalesce(
-    'recipients' || @extschema@._addresses_problem(mail.recipients),
-    'cc' || @extschema@._addresses_problem(mail.cc),
-    'bcc' || @extschema@._addresses_problem(mail.bcc),
-    'reply_to' || @extschema@._addresses_problem(mail.reply_to)
-);
-COMMENT ON FUNCTION @extschema@._bad_address IS
-    'Internal. Which address of a message is not valid, and why; NULL if all are.';
-
-CREATE FUNCTION @extschema@._message_problem(mail @extschema@._mail) RETURNS text
-    LANGUAGE sql STABLE PARALLEL SAFE
-RETURN CASE
-    WHEN mail.subject = '' THEN 'subject is empty'
-    WHEN octet_length(mail.subject) > 998
-        THEN format('subject has %s octets, at most 998 are allowed', octet_length(mail.subject))
-    WHEN @extschema@._line_problem(mail.subject) IS NOT NULL THEN 'subject ' || @extschema@._line_problem(mail.subject)
-    WHEN mail.body_text = '' THEN 'body_text is empty'
-    WHEN mail.body_html = '' THEN 'body_html is empty'
-    WHEN mail.kind = '' THEN 'kind is empty'
-    WHEN char_length(mail.kind) > 255
-        THEN format('kind has %s characters, at most 255 are allowed', char_length(mail.kind))
-    WHEN @extschema@._line_problem(mail.kind) IS NOT NULL THEN 'kind ' || @extschema@._line_problem(mail.kind)
-    WHEN mail.kind IN ('activation', 'password_recovery')
-        THEN format('kind "%s" is reserved for mail with a token', mail.kind)
-    WHEN jsonb_typeof(mail.data) <> 'object' THEN format('data is a JSON %s, not an object', jsonb_typeof(mail.data))
-    WHEN octet_length(mail.data::text) > 1048576
-        THEN format('data has %s octets as JSON, at most 1048576 are allowed', octet_length(mail.data::text))
-    WHEN coalesce(octet_length(mail.subject), 0)::bigint + coalesce(octet_length(mail.body_text), 0)
-        + coalesce(octet_length(mail.body_html), 0) + octet_length(mail.data::text) > @extschema@._max_message_size()
-        THEN format(
-            'It has %s octets, at most %s are allowed',
-            coalesce(octet_length(mail.subject), 0)::bigint + coalesce(octet_length(mail.body_text), 0)
-                + coalesce(octet_length(mail.body_html), 0) + octet_length(mail.data::text),
-            @extschema@._max_message_size()
-        )
-    WHEN NOT isfinite(mail.send_at) THEN 'send_at is infinite'
-    WHEN NOT isfinite(mail.expires_at) THEN 'expires_at is infinite'
-    WHEN mail.expires_at <= mail.send_at THEN 'expires_at is not after send_at'
-    WHEN mail.expires_at <= now() THEN 'expires_at is past'
-    WHEN mail.priority NOT BETWEEN -100 AND 100
-        THEN format('priority is %s, not between -100 and 100', mail.priority)
-    WHEN mail.item_key = '' THEN 'item_key is empty'
-    WHEN char_length(mail.item_key) > 255
-        THEN format('item_key has %s characters, at most 255 are allowed', char_length(mail.item_key))
-    WHEN mail.group_key = '' THEN 'group_key is empty'
-    WHEN char_length(mail.group_key) > 255
-        THEN format('group_key has %s characters, at most 255 are allowed', char_length(mail.group_key))
-    WHEN mail.max_attempts NOT BETWEEN 1 AND 1000
-        THEN format('max_attempts is %s, not between 1 and 1000', mail.max_attempts)
-END;
+    AS 'MODULE_PATHNAME', '_message_problem_wrapper';
 COMMENT ON FUNCTION @extschema@._message_problem IS
-    'Internal. Why such a message cannot be scheduled, apart from its recipients; NULL if it can.';
+    'Internal. Why such a message cannot be scheduled, as SQLSTATE, reason and hint; NULL if it can, apart from its transport and template.';
+
+CREATE FUNCTION @extschema@._mail_problem(mail @extschema@._mail) RETURNS text[]
+    LANGUAGE sql STABLE PARALLEL SAFE
+RETURN @extschema@._message_problem(
+    ($1).recipients, ($1).cc, ($1).bcc, ($1).reply_to, ($1).subject, ($1).body_text, ($1).body_html, ($1).kind,
+    jsonb_typeof(($1).data), octet_length(($1).data::text), ($1).send_at, ($1).expires_at, ($1).priority, ($1).max_attempts,
+    ($1).item_key, ($1).group_key, now()
+);
+COMMENT ON FUNCTION @extschema@._mail_problem IS 'Internal. As _message_problem, of a whole mail.';
 
 CREATE FUNCTION @extschema@._contents_problem(subject text, body_text text, body_html text, kind text, data jsonb) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE

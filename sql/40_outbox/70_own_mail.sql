@@ -37,12 +37,13 @@ BEGIN
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
           AND o.token_id IS NULL
-          AND @extschema@._is_callers_role(o.enqueued_by, current_user)
+          AND (o.enqueued_by = current_user OR @extschema@._is_callers_role(o.enqueued_by, current_user))
           AND (o.transport = '' OR o.transport = @extschema@._default_transport() OR @extschema@._knows_transport(o.transport::text))
-          AND @extschema@._bad_address($view$ || mail || $view$) IS NULL
-          AND @extschema@._recipients_problem($view$ || mail || $view$) IS NULL
-          AND @extschema@._message_problem($view$ || mail || $view$) IS NULL
-          AND @extschema@._contents_problem(o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb) IS NULL
+          AND @extschema@._mail_problem($view$ || mail || $view$) IS NULL
+          AND (
+              o.subject IS NOT NULL AND (o.body_text IS NOT NULL OR o.body_html IS NOT NULL)
+              OR @extschema@._contents_problem(o.subject::text, o.body_text::text, o.body_html::text, o.kind::text, o.data::jsonb) IS NULL
+          )
         WITH CASCADED CHECK OPTION$view$;
 END;
 $$;
@@ -67,18 +68,34 @@ WHERE o.item_key IS NOT NULL
 COMMENT ON VIEW @extschema@._own_item_keys IS
     'Internal. The item_keys of live mail that the current user itself scheduled, and whether that mail can no longer be sent because it has expired.';
 
-CREATE FUNCTION @extschema@._scheduled(message_ids uuid[])
-RETURNS TABLE (message_id uuid, id bigint, enqueued_by name)
+CREATE FUNCTION @extschema@._scheduled(messages @extschema@._message[])
+RETURNS TABLE (ordinal integer, message_id uuid, id bigint, enqueued_by name, is_same boolean)
     LANGUAGE sql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET jit = off
 AS $$
-    SELECT o.message_id, o.id, o.enqueued_by
-    FROM @extschema@.outbox o
-    WHERE o.message_id = ANY (_scheduled.message_ids)
+    SELECT
+        m.ordinal, o.message_id, o.id, o.enqueued_by,
+        @extschema@._contents(ROW(
+            o.recipients, o.cc, o.bcc, o.reply_to, o.subject, o.body_text, o.body_html, o.kind, o.data,
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL
+        )::@extschema@._mail) IS NOT DISTINCT FROM @extschema@._contents(m.mail)
+    FROM unnest($1) m
+    CROSS JOIN LATERAL (
+        SELECT
+            s.id, s.message_id, s.enqueued_by,
+            s.recipients::text[] AS recipients, s.cc::text[] AS cc, s.bcc::text[] AS bcc, s.reply_to::text[] AS reply_to,
+            s.subject::text AS subject, s.body_text::text AS body_text, s.body_html::text AS body_html,
+            s.kind::text AS kind, s.data::jsonb AS data
+        FROM @extschema@.outbox s
+        WHERE m.is_repeatable
+          AND s.message_id = (m.mail).message_id
+        OFFSET 0
+    ) o
 $$;
-COMMENT ON FUNCTION @extschema@._scheduled(uuid[]) IS 'Internal. The mails with these message_ids, of any role.';
+COMMENT ON FUNCTION @extschema@._scheduled(@extschema@._message[]) IS
+    'Internal. The mails, of any role, that have the message_id of one of these messages, and whether the contents are the same.';
 
 CREATE VIEW @extschema@._own_changes AS
 SELECT NULL::bigint[] AS ids, NULL::text AS change, NULL::timestamptz AS send_at, NULL::name AS caller, NULL::boolean AS done

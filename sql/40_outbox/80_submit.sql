@@ -1,8 +1,9 @@
 -- Submitting: messages become rows of the outbox, in the caller's transaction.
 --
--- mailroom_send and mailroom_send_many (90_send.sql) call _submit, which inserts through _new_mail and replaces through
--- _own_changes (70_own_mail.sql). Invariants: an item_key of a role is in one live row at most, also when sessions race for it;
--- every reason against a message is found before anything is written.
+-- mailroom_send and mailroom_send_many (90_send.sql) call _checked and _insert_mail; _submit does both for messages with an
+-- item_key or a message_id of the caller's, and decides what becomes of those whose key is taken. New mail goes through
+-- _new_mail, what it replaces through _own_changes (70_own_mail.sql). Invariants: an item_key of a role is in one live row
+-- at most, also when sessions race for it; every reason against a message is found before anything is written.
 
 CREATE FUNCTION @extschema@._refuse(ordinal integer, code text, what text, reason text, remedy text) RETURNS void
     LANGUAGE plpgsql
@@ -20,245 +21,263 @@ $$;
 COMMENT ON FUNCTION @extschema@._refuse(integer, text, text, text, text) IS
     'Internal. Raises the error for a message that cannot be scheduled.';
 
-CREATE FUNCTION @extschema@._insert_mail(messages @extschema@._message[]) RETURNS bigint[]
+CREATE FUNCTION @extschema@._checked(message @extschema@._message) RETURNS @extschema@._message
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    ids bigint[];
+    mail CONSTANT @extschema@._mail := message.mail;
+    problem CONSTANT text[] := coalesce(
+        @extschema@._mail_problem(mail),
+        CASE
+            WHEN message.on_conflict NOT IN ('error', 'ignore', 'replace')
+                THEN ARRAY['22023', format('on_conflict is "%s", not error, ignore or replace', message.on_conflict), NULL]
+            WHEN message.transport IS NOT NULL AND NOT @extschema@._knows_transport(message.transport)
+                THEN ARRAY[
+                    '42704', format('There is no transport "%s"', message.transport),
+                    'Transports are listed in mailroom_transports and in routes; leave it out for that of the kind.'
+                ]
+            WHEN mail.subject IS NULL OR (mail.body_text IS NULL AND mail.body_html IS NULL)
+                THEN array_replace(
+                    ARRAY[
+                        'P0002', @extschema@._contents_problem(mail.subject, mail.body_text, mail.body_html, mail.kind, mail.data),
+                        'Pass subject and body_text or body_html, or insert a row into templates.'
+                    ],
+                    NULL, ''
+                )
+        END
+    );
 BEGIN
-    WITH routed AS MATERIALIZED (
-        SELECT d.kind, @extschema@._route(d.kind) AS transport
-        FROM (SELECT DISTINCT (m.mail).kind FROM unnest(messages) m WHERE m.transport IS NULL) d
-    ), put AS (
-        INSERT INTO @extschema@._new_mail
-        SELECT (m.mail).*, coalesce(m.transport, r.transport)
-        FROM unnest(messages) m
-        LEFT JOIN routed r ON r.kind = (m.mail).kind
-        ORDER BY m.ordinal
-        RETURNING id, message_id
-    )
-    SELECT array_agg(p.id ORDER BY m.ordinal)
-    INTO ids
+    IF problem[2] <> '' THEN
+        PERFORM @extschema@._refuse(message.ordinal, problem[1], NULL::text, problem[2], problem[3]);
+    END IF;
+    message.transport := coalesce(message.transport, @extschema@._route(mail.kind));
+    RETURN message;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._checked(@extschema@._message) IS
+    'Internal. The message with its transport; raises the reason for which it cannot be scheduled, apart from its keys.';
+
+CREATE FUNCTION @extschema@._insert_mail(messages @extschema@._message[]) RETURNS TABLE (id bigint, message_id uuid)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    INSERT INTO @extschema@._new_mail AS n
+    SELECT (m.mail).*, m.transport
     FROM unnest(messages) m
-    -- A trigger of the application may have kept a row out.
-    LEFT JOIN put p ON p.message_id = (m.mail).message_id;
-    RETURN ids;
+    RETURNING n.id, n.message_id;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._insert_mail(@extschema@._message[]) IS
-    'Internal. Inserts these messages into the outbox and returns their ids by ordinal, NULL for one that a trigger of the application kept out; raises unique_violation if an item_key or a message_id is taken.';
+    'Internal. Inserts these messages into the outbox and returns a row for each but those that a trigger of the application kept out; raises unique_violation if an item_key or a message_id is taken.';
 
--- Long because the rules of idempotency and of item_key decide together about each message, in rounds.
-CREATE FUNCTION @extschema@._submit(messages @extschema@._message[]) RETURNS bigint[]
-    LANGUAGE plpgsql
+CREATE FUNCTION @extschema@._item_key_holders(keys text[])
+RETURNS TABLE (item_key text, id bigint, is_claimed boolean, has_expired boolean)
+    LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET jit = off
 AS $$
+    SELECT h.item_key, h.id, h.state = 'claimed', h.has_expired
+    FROM @extschema@._own_item_keys h
+    WHERE h.item_key = ANY ($1)
+$$;
+COMMENT ON FUNCTION @extschema@._item_key_holders(text[]) IS
+    'Internal. The live mails of the current user with these item_keys.';
+
+CREATE TYPE @extschema@._decision AS (
+    ordinal integer, leader integer, holder bigint, problem text, item_key text, message_id uuid
+);
+COMMENT ON TYPE @extschema@._decision IS
+    'Internal. What becomes of the message with this ordinal: the id of its mail is that of the message leader, which is to be inserted, or else holder, which is there. What is wrong is role, message_id, double, item_key or claimed.';
+
+CREATE FUNCTION @extschema@._decided(messages @extschema@._message[]) RETURNS SETOF @extschema@._decision
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+    -- A join of two arrays, of which there are no statistics, could take quadratic time.
+    SET enable_nestloop = off
+    SET jit = off
+AS $$
+    WITH todo AS MATERIALIZED (
+        SELECT
+            m.ordinal, m.on_conflict, (m.mail).item_key, (m.mail).message_id, m.mail,
+            first_value(m.ordinal) OVER same_id AS original,
+            first_value(m.mail) OVER same_id AS original_mail
+        FROM unnest($1) m
+        WINDOW same_id AS (PARTITION BY (m.mail).message_id ORDER BY m.ordinal)
+    ), keys AS MATERIALIZED (
+        SELECT
+            t.item_key,
+            min(t.ordinal) AS earliest,
+            max(t.ordinal) FILTER (WHERE t.on_conflict = 'replace') AS replacing
+        FROM todo t
+        WHERE t.item_key IS NOT NULL
+          AND t.ordinal = t.original
+        GROUP BY t.item_key
+    )
+    SELECT
+        t.ordinal,
+        CASE
+            WHEN t.item_key IS NULL THEN t.original
+            -- The last one that replaces counts.
+            ELSE coalesce(k.replacing, CASE WHEN h.id IS NULL OR h.has_expired THEN k.earliest END)
+        END,
+        h.id,
+        CASE
+            WHEN t.ordinal <> t.original THEN
+                CASE WHEN @extschema@._contents(t.mail) IS DISTINCT FROM @extschema@._contents(t.original_mail) THEN 'message_id' END
+            WHEN t.on_conflict = 'error' AND t.ordinal <> k.earliest THEN 'double'
+            -- A holder that has expired cannot be sent any more and gives the key up with each on_conflict.
+            WHEN t.on_conflict = 'error' AND NOT h.has_expired THEN 'item_key'
+            WHEN t.on_conflict = 'replace' AND h.is_claimed THEN 'claimed'
+        END,
+        t.item_key,
+        t.message_id
+    FROM todo t
+    LEFT JOIN keys k ON k.item_key = t.item_key
+    LEFT JOIN @extschema@._item_key_holders(ARRAY(SELECT u.item_key FROM keys u)) h ON h.item_key = t.item_key
+    ORDER BY t.ordinal
+$$;
+COMMENT ON FUNCTION @extschema@._decided(@extschema@._message[]) IS
+    'Internal. What becomes of each of these messages, whose message_ids are not in the outbox; holder is the live mail that has the item_key.';
+
+CREATE FUNCTION @extschema@._refuse_keys(decisions @extschema@._decision[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
 DECLARE
-    todo @extschema@._message[] := messages;
-    unknown @extschema@._message[] := messages;
-    bad record;
-    repeatable uuid[] := ARRAY(SELECT (m.mail).message_id FROM unnest(messages) m WHERE m.is_repeatable);
-    known uuid[];
-    keys text[];
-    holders jsonb;
-    replaced bigint[];
-    chosen @extschema@._message[];
-    violated text;
-    done integer[] := ARRAY[]::integer[];
-    ids bigint[] := ARRAY[]::bigint[];
-    done_before integer;
-    idle_rounds integer := 0;
+    bad @extschema@._decision;
 BEGIN
-    IF cardinality(repeatable) > 0 THEN
+    SELECT d.* INTO bad FROM unnest(decisions) d WHERE d.problem IS NOT NULL ORDER BY d.ordinal LIMIT 1;
+    CASE bad.problem
+        WHEN 'role' THEN
+            PERFORM @extschema@._refuse(
+                bad.ordinal, '42501'::text, format('message_id %s is taken by another role', bad.message_id),
+                format('It is that of mail %s', bad.holder),
+                'Use another message_id.'::text
+            );
+        WHEN 'message_id' THEN
+            PERFORM @extschema@._refuse(
+                bad.ordinal, '23505'::text, format('message_id %s is taken', bad.message_id),
+                CASE WHEN bad.holder IS NULL THEN 'Another of these messages' ELSE format('Mail %s', bad.holder) END
+                    || ' has it, with other addresses, subject, bodies, kind or data',
+                'Use another message_id, or repeat the call with the same contents.'::text
+            );
+        WHEN 'double' THEN
+            PERFORM @extschema@._refuse(
+                bad.ordinal, '23505'::text, format('item_key "%s" is taken', bad.item_key),
+                'Another of these messages has it'::text,
+                'Pass on_conflict => ''ignore'' to schedule the first of them, or ''replace'' to schedule the last.'::text
+            );
+        WHEN 'item_key' THEN
+            PERFORM @extschema@._refuse(
+                bad.ordinal, '23505'::text, format('item_key "%s" is taken', bad.item_key),
+                format('Mail %s has it and is still to be sent', bad.holder),
+                'Pass on_conflict => ''ignore'' to leave that mail as it is, or ''replace'' to send this one instead.'::text
+            );
+        WHEN 'claimed' THEN
+            PERFORM @extschema@._refuse(
+                bad.ordinal, '55006'::text, format('item_key "%s" is being sent', bad.item_key),
+                format('Mail %s has it and is claimed', bad.holder),
+                'Try again when that mail has been sent, or use another item_key.'::text
+            );
+        ELSE
+            -- Nothing is wrong.
+    END CASE;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._refuse_keys(@extschema@._decision[]) IS
+    'Internal. Raises the error for the first message whose message_id or item_key is taken, if there is one.';
+
+-- Long because a key that another session takes meanwhile has all decided again.
+CREATE FUNCTION @extschema@._submit(messages @extschema@._message[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    -- As in _decided.
+    SET enable_nestloop = off
+    SET jit = off
+AS $$
+DECLARE
+    todo @extschema@._message[];
+    decisions @extschema@._decision[];
+    replaced bigint[];
+    ids bigint[];
+    message_ids uuid[];
+    violated text;
+BEGIN
+    IF NOT EXISTS (SELECT FROM unnest(messages) m WHERE m.is_repeatable OR (m.mail).item_key IS NOT NULL) THEN
+        todo := ARRAY(SELECT @extschema@._checked(m) FROM unnest(messages) m ORDER BY m.ordinal);
+        RETURN ARRAY(
+            SELECT i.id
+            FROM unnest(todo) m
+            -- A trigger of the application may keep a row out.
+            LEFT JOIN @extschema@._insert_mail(todo) i ON i.message_id = (m.mail).message_id
+            ORDER BY m.ordinal
+        );
+    END IF;
+    FOR turn IN 1 .. 100 LOOP
         -- A call that is repeated returns the id of its mail, even if it would be refused by now: because of the time, its
         -- template, or its transport.
-        known := ARRAY(SELECT s.message_id FROM @extschema@._scheduled(repeatable) s);
-        unknown := ARRAY(
-            SELECT m
-            FROM unnest(messages) m
-            WHERE NOT m.is_repeatable
-               OR NOT EXISTS (SELECT FROM unnest(known) k (message_id) WHERE k.message_id = (m.mail).message_id)
-        );
-    END IF;
-    SELECT m.ordinal, r.code, r.reason, r.remedy
-    INTO bad
-    FROM unnest(unknown) m
-    CROSS JOIN LATERAL (
-        SELECT
-            1,
-            '22P02'::text,
-            @extschema@._bad_address(m.mail),
-            'An address is local@domain, without a name; several are separated by commas.'
-        UNION ALL
-        SELECT
-            2,
-            '22023'::text,
-            coalesce(
-                @extschema@._recipients_problem(m.mail),
-                @extschema@._message_problem(m.mail),
+        decisions := ARRAY(
+            SELECT ROW(
+                s.ordinal, NULL, s.id,
                 CASE
-                    WHEN m.on_conflict NOT IN ('error', 'ignore', 'replace')
-                        THEN format('on_conflict is "%s", not error, ignore or replace', m.on_conflict)
-                END
-            ),
-            NULL
-        UNION ALL
-        SELECT
-            3,
-            '42704'::text,
-            CASE WHEN NOT @extschema@._knows_transport(m.transport) THEN format('There is no transport "%s"', m.transport) END,
-            'Transports are listed in mailroom_transports and in routes; leave it out for that of the kind.'
-        WHERE m.transport IS NOT NULL
-        UNION ALL
-        SELECT
-            4,
-            'P0002'::text,
-            @extschema@._contents_problem((m.mail).subject, (m.mail).body_text, (m.mail).body_html, (m.mail).kind, (m.mail).data),
-            'Pass subject and body_text or body_html, or insert a row into templates.'
-    ) r (place, code, reason, remedy)
-    WHERE r.reason IS NOT NULL
-    ORDER BY m.ordinal, r.place
-    LIMIT 1;
-    IF FOUND THEN
-        PERFORM @extschema@._refuse(bad.ordinal, bad.code, NULL::text, bad.reason, bad.remedy);
-    END IF;
-
-    LOOP
-        done_before := cardinality(done);
-        repeatable := ARRAY(SELECT (m.mail).message_id FROM unnest(todo) m WHERE m.is_repeatable);
-        IF cardinality(repeatable) > 0 THEN
-            SELECT m.ordinal, (m.mail).message_id, s.id
-            INTO bad
-            FROM unnest(todo) m
-            JOIN @extschema@._scheduled(repeatable) s ON s.message_id = (m.mail).message_id
-            WHERE NOT @extschema@._is_callers_role(s.enqueued_by, current_user)
+                    WHEN NOT @extschema@._is_callers_role(s.enqueued_by, current_user) THEN 'role'
+                    WHEN NOT s.is_same THEN 'message_id'
+                END,
+                NULL, s.message_id
+            )::@extschema@._decision
+            FROM @extschema@._scheduled(messages) s
+        );
+        PERFORM @extschema@._refuse_keys(decisions);
+        todo := ARRAY(
+            SELECT CASE turn WHEN 1 THEN @extschema@._checked(m) ELSE m END
+            FROM unnest(messages) m
+            WHERE NOT EXISTS (SELECT FROM unnest(decisions) d WHERE d.ordinal = m.ordinal)
             ORDER BY m.ordinal
-            LIMIT 1;
-            IF FOUND THEN
-                PERFORM @extschema@._refuse(
-                    bad.ordinal, '42501'::text, format('message_id %s is taken by another role', bad.message_id),
-                    format('It is that of mail %s', bad.id),
-                    'Use another message_id.'::text
-                );
-            END IF;
-            SELECT done || coalesce(array_agg(m.ordinal), '{}'), ids || coalesce(array_agg(s.id), '{}')
-            INTO done, ids
-            FROM unnest(todo) m
-            JOIN @extschema@._scheduled(repeatable) s ON s.message_id = (m.mail).message_id;
-            todo := ARRAY(SELECT m FROM unnest(todo) m WHERE m.ordinal <> ALL (done));
-        END IF;
-        keys := ARRAY(SELECT DISTINCT (m.mail).item_key FROM unnest(todo) m WHERE (m.mail).item_key IS NOT NULL);
-        IF cardinality(keys) > 0 THEN
-            holders := (SELECT jsonb_agg(k) FROM @extschema@._own_item_keys k WHERE k.item_key = ANY (keys));
-        END IF;
-        IF holders IS NOT NULL THEN
-            -- A holder that has expired cannot be sent any more and gives the key up with each on_conflict.
-            SELECT m.ordinal, (m.mail).item_key, m.on_conflict, l.id
-            INTO bad
-            FROM unnest(todo) m
-            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, state text, has_expired boolean)
-                ON l.item_key = (m.mail).item_key
-            WHERE (m.on_conflict = 'error' AND NOT l.has_expired)
-               OR (m.on_conflict = 'replace' AND l.state = 'claimed')
-            ORDER BY m.ordinal
-            LIMIT 1;
-            IF FOUND AND bad.on_conflict = 'error' THEN
-                PERFORM @extschema@._refuse(
-                    bad.ordinal, '23505'::text, format('item_key "%s" is taken', bad.item_key),
-                    format('Mail %s has it and is still to be sent', bad.id),
-                    'Pass on_conflict => ''ignore'' to leave that mail as it is, or ''replace'' to send this one instead.'::text
-                );
-            ELSIF FOUND THEN
-                PERFORM @extschema@._refuse(
-                    bad.ordinal, '55006'::text, format('item_key "%s" is being sent', bad.item_key),
-                    format('Mail %s has it and is claimed', bad.id),
-                    'Try again when that mail has been sent, or use another item_key.'::text
-                );
-            END IF;
-
-            SELECT done || coalesce(array_agg(m.ordinal), '{}'), ids || coalesce(array_agg(l.id), '{}')
-            INTO done, ids
-            FROM unnest(todo) m
-            JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, has_expired boolean) ON l.item_key = (m.mail).item_key
-            WHERE m.on_conflict = 'ignore'
-              AND NOT l.has_expired
-              -- Unless the mail with the key is about to be replaced.
-              AND NOT EXISTS (SELECT FROM unnest(todo) r WHERE (r.mail).item_key = (m.mail).item_key AND r.on_conflict = 'replace');
-
-            replaced := ARRAY(
-                SELECT DISTINCT l.id
-                FROM unnest(todo) m
-                JOIN jsonb_to_recordset(holders) l (item_key text, id bigint, has_expired boolean) ON l.item_key = (m.mail).item_key
-                WHERE m.on_conflict = 'replace'
-                   OR l.has_expired
-            );
+        );
+        decisions := decisions || ARRAY(SELECT d FROM @extschema@._decided(todo) d);
+        PERFORM @extschema@._refuse_keys(decisions);
+        replaced := ARRAY(SELECT d.holder FROM unnest(decisions) d WHERE d.leader IS NOT NULL AND d.holder IS NOT NULL);
+        BEGIN
             IF replaced <> '{}' THEN
-                -- If one of them was claimed or sent meanwhile, none is replaced, and the next round finds what is now.
+                -- If one of them was claimed or sent meanwhile, none is replaced, and the INSERT finds its key taken or free.
                 INSERT INTO @extschema@._own_changes (ids, change) VALUES (replaced, 'replace');
             END IF;
-        END IF;
-
-        IF cardinality(keys) = 0 AND cardinality(repeatable) = 0 THEN
-            done := done || ARRAY(SELECT m.ordinal FROM unnest(todo) m ORDER BY m.ordinal);
-            ids := ids || @extschema@._insert_mail(todo);
-        ELSE
-            -- The first of several messages with one item_key or message_id; the next round finds it.
-            chosen := ARRAY(
-                SELECT c.message
-                FROM (
-                    SELECT
-                        m AS message, m.ordinal,
-                        (m.mail).item_key IS NULL OR row_number() OVER (PARTITION BY (m.mail).item_key ORDER BY m.ordinal) = 1 AS has_key,
-                        row_number() OVER (PARTITION BY (m.mail).message_id ORDER BY m.ordinal) = 1 AS has_message_id
-                    FROM unnest(todo) m
-                    WHERE NOT EXISTS (SELECT FROM unnest(done) d WHERE d = m.ordinal)
-                ) c
-                WHERE c.has_key
-                  AND c.has_message_id
-                ORDER BY c.ordinal
+            -- INSERT waits here for a session that is taking the same key, as for any unique key.
+            SELECT array_agg(i.id), array_agg(i.message_id)
+            INTO ids, message_ids
+            FROM @extschema@._insert_mail(ARRAY(
+                SELECT m FROM unnest(todo) m JOIN unnest(decisions) d ON d.ordinal = m.ordinal AND d.leader = m.ordinal ORDER BY m.ordinal
+            )) i;
+            RETURN ARRAY(
+                SELECT CASE WHEN d.leader IS NULL THEN d.holder ELSE i.id END
+                FROM unnest(decisions) d
+                LEFT JOIN unnest(todo) m ON m.ordinal = d.leader
+                LEFT JOIN unnest(ids, message_ids) i (id, message_id) ON i.message_id = (m.mail).message_id
+                ORDER BY d.ordinal
             );
-            BEGIN
-                -- INSERT waits here for a session that is taking the same key, as for any unique key. Not ON CONFLICT:
-                -- through a view, it finds no partial index before the minor releases of August 2024.
-                ids := ids || @extschema@._insert_mail(chosen);
-                done := done || ARRAY(SELECT m.ordinal FROM unnest(chosen) m ORDER BY m.ordinal);
-            EXCEPTION
-                WHEN unique_violation THEN
-                    GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
-                    IF violated NOT IN ('outbox_live_item_key', 'outbox_message_id_key') THEN
-                        RAISE;
-                    ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-                        -- Keys whose holders this transaction can see were handled above.
-                        RAISE serialization_failure USING
-                            MESSAGE = 'could not serialize access due to concurrent update',
-                            DETAIL = 'An item_key or a message_id was taken after this transaction began.',
-                            HINT = 'Try the transaction again.';
-                    END IF;
-            END;
-        END IF;
-
-        EXIT WHEN cardinality(done) = cardinality(messages);
-        -- Of several messages with one item_key, each round schedules the next. A round that schedules nothing found a
-        -- key taken by another session, or by mail that stays.
-        idle_rounds := CASE WHEN cardinality(done) > done_before THEN 0 ELSE idle_rounds + 1 END;
-        IF idle_rounds >= 100 THEN
-            RAISE object_in_use USING
-                MESSAGE = 'messages cannot be scheduled',
-                DETAIL = 'An item_key is held by mail that cannot be replaced.',
-                HINT = 'Use another item_key, or cancel that mail first.';
-        END IF;
-        -- The rest found their keys taken: look for the holders again.
-        todo := ARRAY(
-            SELECT m
-            FROM unnest(todo) m
-            WHERE NOT EXISTS (SELECT FROM unnest(done) d WHERE d = m.ordinal)
-        );
+        EXCEPTION
+            WHEN unique_violation THEN
+                GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
+                IF violated NOT IN ('outbox_live_item_key', 'outbox_message_id_key') THEN
+                    RAISE;
+                ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+                    -- Keys whose holders this transaction can see were handled above.
+                    RAISE serialization_failure USING
+                        MESSAGE = 'could not serialize access due to concurrent update',
+                        DETAIL = 'An item_key or a message_id was taken after this transaction began.',
+                        HINT = 'Try the transaction again.';
+                END IF;
+        END;
     END LOOP;
-    RETURN ARRAY(SELECT i.id FROM unnest(done, ids) i (ordinal, id) ORDER BY i.ordinal);
+    RAISE object_in_use USING
+        MESSAGE = 'messages cannot be scheduled',
+        DETAIL = 'An item_key is held by mail that cannot be replaced.',
+        HINT = 'Use another item_key, or cancel that mail first.';
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._submit(@extschema@._message[]) IS
-    'Internal. Schedules these messages and returns their ids in the same order.';
+    'Internal. Schedules these messages, of which some may have keys, and returns their ids in the same order.';

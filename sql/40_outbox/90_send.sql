@@ -27,13 +27,23 @@ CREATE FUNCTION @extschema@.mailroom_send(
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    message @extschema@._message := ROW(
+        -1, mailroom_send.message_id IS NOT NULL, coalesce(mailroom_send.on_conflict, 'error'), mailroom_send.transport, ROW(
+            @extschema@._address_list(mailroom_send.recipients), @extschema@._address_list(mailroom_send.cc),
+            @extschema@._address_list(mailroom_send.bcc), @extschema@._address_list(mailroom_send.reply_to),
+            mailroom_send.subject, mailroom_send.body_text, mailroom_send.body_html,
+            coalesce(mailroom_send.kind, 'message'), coalesce(mailroom_send.data, '{}'),
+            coalesce(mailroom_send.send_at, now()), mailroom_send.expires_at, coalesce(mailroom_send.priority, 0),
+            coalesce(mailroom_send.max_attempts, @extschema@._max_attempts()), mailroom_send.item_key, mailroom_send.group_key,
+            coalesce(mailroom_send.message_id, @extschema@._message_id())
+        )::@extschema@._mail
+    );
 BEGIN
-    RETURN (@extschema@._submit(ARRAY[ROW(-1, message_id IS NOT NULL, coalesce(on_conflict, 'error'), transport, ROW(
-        @extschema@._address_list(recipients), @extschema@._address_list(cc), @extschema@._address_list(bcc), @extschema@._address_list(reply_to),
-        subject, body_text, body_html, coalesce(kind, 'message'), coalesce(data, '{}'),
-        coalesce(send_at, now()), expires_at, coalesce(priority, 0), coalesce(max_attempts, @extschema@._max_attempts()),
-        item_key, group_key, coalesce(message_id, @extschema@._message_id())
-    )::@extschema@._mail)::@extschema@._message]))[1];
+    IF mailroom_send.item_key IS NULL AND mailroom_send.message_id IS NULL THEN
+        RETURN (SELECT i.id FROM @extschema@._insert_mail(ARRAY[@extschema@._checked(message)]) i);
+    END IF;
+    RETURN (@extschema@._submit(ARRAY[message]))[1];
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_send IS
@@ -80,7 +90,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._parse_messages(jsonb) IS
     'Internal. The elements of a JSON array of objects as messages; raises an error of class 22 if a value has the wrong type.';
 
--- Long because it has one column for each field of a message.
+-- Long because it says which element is wrong, and why.
 CREATE FUNCTION @extschema@.mailroom_send_many(messages jsonb) RETURNS TABLE (id bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp

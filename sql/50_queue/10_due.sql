@@ -39,21 +39,18 @@ AS $$
 BEGIN
     -- As in _accounts_issue_activation.
     IF NOT @extschema@._is_restoring() THEN
+        -- Row by row: these functions keep the earliest time, and an aggregate takes longer to start than they to run.
         PERFORM
-            CASE WHEN m.is_for_clients THEN @extschema@._mail_for_clients() END,
-            @extschema@._mail_due(m.earliest),
-            CASE WHEN m.is_urgent THEN @extschema@._urgent_mail_due() END
-        FROM (
-            SELECT
-                min(n.send_at) AS earliest,
-                bool_or(n.priority <= @extschema@._urgent_priority() AND n.send_at <= now()) AS is_urgent,
-                bool_or(n.transport <> ALL (ARRAY(
+            CASE
+                WHEN n.transport <> ALL (ARRAY(
                     SELECT t.name::text FROM @extschema@.transports t WHERE starts_with(t.deliverer, 'mailroom worker/')
-                ))) AS is_for_clients
-            FROM new_mail n
-            WHERE n.state = 'scheduled'
-        ) m
-        WHERE m.earliest IS NOT NULL;
+                ))
+                THEN @extschema@._mail_for_clients()
+            END,
+            @extschema@._mail_due(n.send_at),
+            CASE WHEN n.priority <= @extschema@._urgent_priority() AND n.send_at <= now() THEN @extschema@._urgent_mail_due() END
+        FROM new_mail n
+        WHERE n.state = 'scheduled';
     END IF;
     RETURN NULL;
 END;

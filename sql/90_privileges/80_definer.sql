@@ -50,6 +50,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._line_problem(text),
     @extschema@._is_restoring(),
     @extschema@._default_transport(),
+    @extschema@._contents(@extschema@._mail),
     @extschema@._route(text),
     @extschema@._knows_transport(text),
     @extschema@._account_is_plain(text, text),

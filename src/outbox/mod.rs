@@ -8,7 +8,8 @@
 //! | `locks` | the locks that let one claimant at a time claim a group, and one session count budgets |
 //! | `bad_rows` | whether rows are changed one at a time |
 //! | `ended` | warnings about mail that ended without a report by a claimant |
-//! | `compose` | the SQL functions for addresses and templates |
+//! | `judge` | the SQL functions that read lists of addresses and judge messages |
+//! | `compose` | the SQL functions for templates, and for the address of a redirection |
 
 #![forbid(unsafe_code)]
 
@@ -17,5 +18,6 @@ mod compose;
 mod due;
 mod ended;
 mod fallback;
+mod judge;
 mod locks;
 mod upkeep;

@@ -27,6 +27,11 @@ pub fn is_known() -> bool {
     database_encoding() != SQL_ASCII
 }
 
+/// Whether the encoding of the database is UTF-8.
+pub fn is_utf8() -> bool {
+    database_encoding() == UTF8
+}
+
 /// Converts text of the database to UTF-8. `None` if its bytes are invalid or `convert` fails.
 pub fn to_utf8(text: &[u8]) -> Option<Cow<'_, str>> {
     let encoding = database_encoding();
@@ -180,6 +185,21 @@ impl IntoDatum for EncodedText {
         pg_sys::TEXTOID
     }
 }
+
+/// An element of a result of type text[], in the encoding of the database. An array of bytes would be one of bytea.
+pub struct Element(pub Vec<u8>);
+
+impl IntoDatum for Element {
+    fn into_datum(self) -> Option<pg_sys::Datum> {
+        self.0.into_datum()
+    }
+
+    fn type_oid() -> pg_sys::Oid {
+        pg_sys::TEXTOID
+    }
+}
+
+pgrx::pgrx_sql_entity_graph::impl_sql_translatable!(Element, "text");
 
 /// Converts all of `text`, which must contain no NUL, to another encoding. `None` if a character cannot be converted,
 /// if there is no conversion, or outside a transaction, where the catalog cannot be read.

@@ -9,6 +9,7 @@
 //! | [`template`] | checking and rendering templates, and the built-in templates |
 //! | [`mask`] | masking secrets in text for logs |
 //! | [`message`] | a claimed message |
+//! | [`scheduling`] | the rules for a message that an application schedules |
 //! | [`row`] | reading a claimed mail by the names of columns |
 //! | [`batching`] | when to collect a batch of tokens |
 //! | [`purge`] | when to purge, and how much at a time |
@@ -27,6 +28,7 @@ pub mod mask;
 pub mod message;
 pub mod purge;
 pub mod row;
+pub mod scheduling;
 pub mod secret_file;
 pub mod template;
 pub mod token;

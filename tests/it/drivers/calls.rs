@@ -25,8 +25,8 @@ pub fn calls() -> Vec<Call> {
             "2",
         ),
         (
-            "SELECT mailroom_send($1, $2, $3, message_id => $4)::text",
-            json!(["c@example.com", "Subject", "Text", {"uuid": ID}]),
+            "SELECT mailroom_send($1, $2, $3, message_id => $4, data => $5)::text",
+            json!(["c@example.com", "Subject", "Text", {"uuid": ID}, {"json": {"n": 1}}]),
             "2",
         ),
         (

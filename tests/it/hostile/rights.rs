@@ -186,7 +186,7 @@ fn rights_on_a_table_are_no_way_to_more() {
         "ALTER FUNCTION _tokens_enqueue() SECURITY INVOKER",
         "ALTER FUNCTION _tokens_enqueue() SET search_path = mallory",
         "ALTER FUNCTION mailroom_redeem(text, text) OWNER TO mallory",
-        "CREATE OR REPLACE FUNCTION public._scheduled(message_ids uuid[]) RETURNS TABLE (message_id uuid, id bigint, enqueued_by name) LANGUAGE sql AS 'SELECT NULL::uuid, NULL::bigint, NULL::name'",
+        "CREATE OR REPLACE FUNCTION public._scheduled(messages public._message[]) RETURNS TABLE (ordinal integer, message_id uuid, id bigint, enqueued_by name, is_same boolean) LANGUAGE sql AS 'SELECT NULL::integer, NULL::uuid, NULL::bigint, NULL::name, NULL::boolean'",
         "DROP FUNCTION mailroom_peek(text)",
         "CREATE TRIGGER mine BEFORE INSERT ON accounts FOR EACH ROW EXECUTE FUNCTION mallory.trap()",
         "CREATE TRIGGER mine BEFORE INSERT ON tokens FOR EACH ROW EXECUTE FUNCTION mallory.trap()",

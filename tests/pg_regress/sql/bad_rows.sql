@@ -52,7 +52,7 @@ SELECT token_id, recipients, state, last_error FROM mails;
 ROLLBACK;
 BEGIN;
 SELECT split_part(mailroom_dequeue_line(), ',', 2) AS email;
-SELECT state, last_error, count(*) FROM mails GROUP BY 1, 2 ORDER BY 3 DESC;
+SELECT state, last_error, count(*) FROM mails GROUP BY 1, 2 ORDER BY 1, 2;
 ROLLBACK;
 SELECT mailroom_collect();
 SELECT token_id, recipients, state, last_error FROM mails ORDER BY token_id;

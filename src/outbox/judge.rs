@@ -1,0 +1,112 @@
+//! The SQL functions that read and judge the message of an application by the rules of [`mailroom_core::scheduling`].
+//!
+//! Bodies are passed as they are: a text that a statement has in memory is not copied, and only its size is read. In an
+//! encoding other than UTF-8 a body is converted once to see whether it can be.
+
+use pgrx::datum::TimestampWithTimeZone;
+use pgrx::prelude::*;
+
+use crate::pg::encoding::{self, Element};
+use crate::settings;
+use mailroom_core::scheduling::{Body, Data, Draft, Limits, Refusal, Text, check};
+
+/// The elements of a list as in a mail header (RFC 5322 section 3.4), separated by commas, which no address contains.
+#[pg_extern(sql = false)]
+fn _address_list(list: Option<&[u8]>) -> Vec<Element> {
+    let trimmed = |text: &[u8]| {
+        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let from = text.iter().position(|byte| !is_blank(byte));
+        let until = text.iter().rposition(|byte| !is_blank(byte));
+        match (from, until) {
+            (Some(from), Some(until)) => Element(text[from..=until].to_vec()),
+            _ => Element(Vec::new()),
+        }
+    };
+    let list = list.unwrap_or_default();
+    if trimmed(list).0.is_empty() {
+        return Vec::new();
+    }
+    list.split(|byte| *byte == b',').map(trimmed).collect()
+}
+
+fn text(text: &[u8]) -> Text<'_> {
+    encoding::to_utf8(text).map_or(Text::Unread, Text::Read)
+}
+
+fn list<'a, 'b: 'a>(list: Option<&'a Array<'_, &'b [u8]>>) -> Vec<Option<Text<'a>>> {
+    list.map(|list| list.iter().map(|one| one.map(text)).collect())
+        .unwrap_or_default()
+}
+
+fn body(body: Option<&[u8]>) -> Option<Body> {
+    body.map(|body| Body {
+        octets: body.len() as u64,
+        is_readable: encoding::is_utf8() || encoding::to_utf8(body).is_some(),
+    })
+}
+
+/// Why a message cannot be scheduled: SQLSTATE, reason and remedy; `None` if it can. `now` is the time of the transaction.
+#[pg_extern(sql = false)]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the fields of a message, as SQL passes them"
+)]
+fn _message_problem(
+    recipients: Option<Array<&[u8]>>,
+    cc: Option<Array<&[u8]>>,
+    bcc: Option<Array<&[u8]>>,
+    reply_to: Option<Array<&[u8]>>,
+    subject: Option<&[u8]>,
+    body_text: Option<&[u8]>,
+    body_html: Option<&[u8]>,
+    kind: Option<&[u8]>,
+    data_type: Option<&str>,
+    data_octets: Option<i32>,
+    send_at: Option<TimestampWithTimeZone>,
+    expires_at: Option<TimestampWithTimeZone>,
+    priority: Option<i32>,
+    max_attempts: Option<i32>,
+    item_key: Option<&[u8]>,
+    group_key: Option<&[u8]>,
+    now: TimestampWithTimeZone,
+) -> Option<Vec<Element>> {
+    let draft = Draft {
+        lists: [
+            list(recipients.as_ref()),
+            list(cc.as_ref()),
+            list(bcc.as_ref()),
+            list(reply_to.as_ref()),
+        ],
+        subject: subject.map(text),
+        body_text: body(body_text),
+        body_html: body(body_html),
+        kind: kind.map(text),
+        item_key: item_key.map(text),
+        group_key: group_key.map(text),
+        data: Data {
+            json_type: data_type.unwrap_or("null"),
+            octets: u64::try_from(data_octets.unwrap_or(0)).unwrap_or(0),
+        },
+        send_at: send_at.map(TimestampWithTimeZone::into_inner),
+        expires_at: expires_at.map(TimestampWithTimeZone::into_inner),
+        priority,
+        max_attempts,
+    };
+    let limits = Limits {
+        message_size: settings::max_message_size(),
+        now: now.into_inner(),
+    };
+    let refusal = check(&draft, limits).err()?;
+    let (code, remedy) = match refusal {
+        Refusal::Address(_) => (
+            "22P02",
+            "An address is local@domain, without a name; several are separated by commas.",
+        ),
+        Refusal::Value(_) => (
+            "22023",
+            "The reference describes the arguments of mailroom_send.",
+        ),
+    };
+    let told = |text| Element(encoding::from_utf8_lossy(text).into_owned());
+    Some([code, refusal.reason(), remedy].map(told).into())
+}
