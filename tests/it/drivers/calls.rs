@@ -12,6 +12,11 @@ const LATER: &str = "2040-01-01T00:00:00+00:00";
 pub fn calls() -> Vec<Call> {
     let secret = json!({"bytes": "07".repeat(32)});
     vec![
+        (
+            "SELECT mailroom_address_key($1)",
+            json!([" Ada@Example.com "]),
+            "ada@example.com",
+        ),
         // Scheduling.
         (
             "SELECT mailroom_send($1, $2, $3)::text",
