@@ -252,11 +252,6 @@ pub fn calls() -> Vec<Call> {
             "0",
         ),
         (
-            "SELECT mailroom_address_key($1)",
-            json!(["Ada@EXAMPLE.com"]),
-            "ada@example.com",
-        ),
-        (
             "SELECT mailroom_attach($1, email => $2, login => $3, active => $4)::text",
             json!(["people", "mail", "nick", "live"]),
             "1",
