@@ -267,8 +267,8 @@ INSERT INTO accounts (email, login) VALUES (U&'\200Bada@example.com', 'l');
 INSERT INTO accounts (email, login) VALUES ('ada@example.com', U&'admin\200B\000A');
 INSERT INTO accounts (email, login) VALUES ('<eve@evil.example>.corp.example', repeat('l', 100));
 INSERT INTO accounts (email, login) VALUES ('eve@evil.example', repeat('l', 300));
--- One mailbox is one account, however its domain is written.
-SELECT v.email, pg_temp.refusal(format('INSERT INTO accounts (email, login) VALUES (%L, %L)', v.email, 'one ' || v.place)) AS outcome
+-- One mailbox is one account, however its domain is written. By place: how wide psql takes a soft hyphen depends on its release.
+SELECT v.place, pg_temp.refusal(format('INSERT INTO accounts (email, login) VALUES (%L, %L)', v.email, 'one ' || v.place)) AS outcome
 FROM unnest(ARRAY[
     'ada@example.com', 'ADA@EXAMPLE.COM', U&'ada@exam\00ADple.com', 'ada@example。com', 'ada@ｅxample.com',
     'a@bücher.example', 'a@xn--bcher-kva.example', 'A@BÜCHER.example', U&'a@bu\0308cher.example'
