@@ -11,6 +11,9 @@ fn text(text: &str) -> Option<Text<'_>> {
     Some(Text::Read(Cow::Borrowed(text)))
 }
 
+/// Sets a field.
+type Set = fn(&mut Draft<'static>, Option<Text<'static>>);
+
 /// One that may be scheduled.
 fn draft() -> Draft<'static> {
     Draft {
@@ -131,7 +134,7 @@ fn texts_are_bounded_and_not_empty() {
     );
     let name: &'static str = "é".repeat(255).leak();
     let long_name: &'static str = "é".repeat(256).leak();
-    let set: [(&str, fn(&mut Draft<'static>, Option<Text<'static>>)); 4] = [
+    let set: [(&str, Set); 4] = [
         ("kind", |draft, value| draft.kind = value),
         ("item_key", |draft, value| draft.item_key = value),
         ("group_key", |draft, value| draft.group_key = value),
