@@ -133,31 +133,44 @@ AS $$
 $$;
 COMMENT ON FUNCTION @extschema@._shown(text) IS 'Internal. A value as an error quotes it: on one line, and shortened.';
 
--- Long because it is one statement for the rows of a table, and builds the name of a row.
-CREATE FUNCTION @extschema@._refuse_rows(relation regclass, row_values text) RETURNS void
+CREATE FUNCTION @extschema@._row_name(relation regclass) RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    -- By concat_ws, which calls output functions, as only superusers define them: a cast may call code of other roles.
+    SELECT coalesce(
+        (
+            SELECT format(
+                '%L || concat_ws('', '', %s) || '')''',
+                '(' || string_agg(a.attname::text, ', ' ORDER BY k.place) || ')=(',
+                string_agg(format('r.%I', a.attname), ', ' ORDER BY k.place)
+            )
+            FROM pg_index i
+            CROSS JOIN LATERAL unnest(i.indkey::smallint[]) WITH ORDINALITY k (attnum, place)
+            JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+            WHERE i.indrelid = $1
+              AND i.indisprimary
+              AND k.place <= i.indnkeyatts
+            HAVING count(*) > 0
+        ),
+        'NULL::text'
+    )
+$$;
+COMMENT ON FUNCTION @extschema@._row_name(regclass) IS
+    'Internal. An expression for the primary key of a row r of this table, as an error shows it; NULL::text if there is none.';
+
+-- Long because it is one statement for the rows of a table.
+CREATE FUNCTION @extschema@._refuse_rows(relation regclass, email name, login name, active name) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- By concat_ws, which calls output functions, as only superusers define them: a cast may call code of other roles.
-    row_name CONSTANT text := (
-        SELECT format(
-            '%L || concat_ws('', '', %s) || '')''',
-            '(' || string_agg(a.attname::text, ', ' ORDER BY k.place) || ')=(',
-            string_agg(format('r.%I', a.attname), ', ' ORDER BY k.place)
-        )
-        FROM pg_index i
-        CROSS JOIN LATERAL unnest(i.indkey::smallint[]) WITH ORDINALITY k (attnum, place)
-        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-        WHERE i.indrelid = _refuse_rows.relation
-          AND i.indisprimary
-          AND k.place <= i.indnkeyatts
-        HAVING count(*) > 0
-    );
-    refused record;
+    refused bigint;
+    is_bad boolean;
+    listed text;
 BEGIN
-    EXECUTE 'WITH given AS (SELECT r.ctid AS place, ' || coalesce(row_name, 'NULL::text'::text) || ' AS name, ' || row_values
-        || format(' FROM %s r), ', relation)
+    EXECUTE 'WITH given AS (SELECT r.ctid AS place, ' || @extschema@._row_name(relation) || ' AS name, '
+        || @extschema@._row_values(email, login, active) || format(' FROM %s r), ', relation)
         || $sql$
         folded AS (
             SELECT g.place, g.name, coalesce(@extschema@.mailroom_address_key(g.address), g.address) AS email, @extschema@._fold(g.login) AS login
@@ -197,19 +210,19 @@ BEGIN
             string_agg(n.objection, chr(10) ORDER BY n.number) FILTER (WHERE n.number <= 10) AS listed
         FROM numbered n
         $sql$
-    INTO refused;
-    IF refused.rows > 0 THEN
+    INTO refused, is_bad, listed;
+    IF refused > 0 THEN
         PERFORM @extschema@._refuse_attachment(
             relation,
-            CASE WHEN refused.is_bad THEN '23514'::text ELSE '23505'::text END,
-            format(E'Rows that cannot have an account: %s\n%s', refused.rows, refused.listed)
-                || CASE WHEN refused.rows > 10 THEN format(E'\nand %s more', refused.rows - 10) ELSE '' END,
+            CASE WHEN is_bad THEN '23514'::text ELSE '23505'::text END,
+            format(E'Rows that cannot have an account: %s\n%s', refused, listed)
+                || CASE WHEN refused > 10 THEN format(E'\nand %s more', refused - 10) ELSE '' END,
             'Correct these rows, or give them no account by a column that is named by the argument active.'::text
         );
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._refuse_rows(regclass, text) IS
+COMMENT ON FUNCTION @extschema@._refuse_rows(regclass, name, name, name) IS
     'Internal. Raises an error that names the rows of a table that cannot have an account: those that break a rule, or have an address or login of another row, account or table.';
 
 -- Long because it creates the triggers and the accounts of the rows that are there under one lock.
@@ -225,8 +238,6 @@ CREATE FUNCTION @extschema@.mailroom_attach(
 AS $$
 DECLARE
     login_column CONSTANT name := coalesce(login, email);
-    row_values text;
-    table_rows text;
     accounts bigint;
 BEGIN
     -- Rows that were committed after the snapshot would get neither an account nor a call of the trigger.
@@ -288,16 +299,14 @@ BEGIN
     EXECUTE format('CREATE TRIGGER mailroom_truncate AFTER TRUNCATE ON %s FOR EACH STATEMENT', relation)
         || ' EXECUTE FUNCTION @extschema@._attached_truncate()';
 
-    row_values := @extschema@._row_values(email, login_column, active);
-    table_rows := format('(SELECT %s FROM %s r) n', row_values, relation);
-    PERFORM @extschema@._refuse_rows(relation, row_values);
+    PERFORM @extschema@._refuse_rows(relation, email, login_column, active);
     EXECUTE 'INSERT INTO @extschema@.accounts (email, login, status)'
-        || ' SELECT n.address, coalesce(n.login, @extschema@._placeholder_login()), $1 FROM ' || table_rows
+        || ' SELECT n.address, coalesce(n.login, @extschema@._placeholder_login()), $1 FROM ' || format('(SELECT %s FROM %s r) n', @extschema@._row_values(email, login_column, active), relation)
         || ' WHERE n.address IS NOT NULL'
         || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = @extschema@.mailroom_address_key(n.address))'
     USING coalesce(existing, 'active'::@extschema@.account_status);
     EXECUTE 'INSERT INTO @extschema@.attached (account_id, relation, email) SELECT a.id, $1, a.email FROM @extschema@.accounts a'
-        || ' WHERE a.email IN (SELECT @extschema@.mailroom_address_key(n.address) FROM ' || table_rows || ')'
+        || ' WHERE a.email IN (SELECT @extschema@.mailroom_address_key(n.address) FROM ' || format('(SELECT %s FROM %s r) n', @extschema@._row_values(email, login_column, active), relation) || ')'
     USING relation;
     GET DIAGNOSTICS accounts = ROW_COUNT;
     RETURN accounts;

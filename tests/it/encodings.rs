@@ -130,14 +130,25 @@ fn i8_what_is_no_text_ends_alone() {
         .batch_execute(
             "CREATE EXTENSION mailroom; \
              BEGIN; \
-             SELECT mailroom_send('a@example.com', 'Gr' || chr(252) || 'n', 'T', priority => -1); \
-             SELECT mailroom_send('a@example.com', 'S', 'Gr' || chr(252) || 'n', priority => -1); \
+             INSERT INTO outbox (recipients, kind, subject, body_text, priority) VALUES \
+             ('{a@example.com}', 'x', 'Gr' || chr(252) || 'n', 'T', -1), ('{a@example.com}', 'x', 'S', 'Gr' || chr(252) || 'n', -1); \
              SELECT mailroom_send('a@example.com', 'S', 'T', data => jsonb_build_object('a', chr(252)), priority => -1); \
              SELECT mailroom_send('a@example.com', 'Grün', 'T', kind => 'said'); \
              SELECT mailroom_send('a@example.com', 'S', 'T', kind => 'said'); \
              COMMIT",
         )
         .unwrap();
+    for contents in [
+        "'Gr' || chr(252) || 'n', 'T'",
+        "'S', 'Gr' || chr(252) || 'n'",
+    ] {
+        let send = format!("SELECT mailroom_send('a@example.com', {contents})");
+        let error = client.batch_execute(&send).unwrap_err();
+        assert_eq!(
+            error.code(),
+            Some(&postgres::error::SqlState::INVALID_PARAMETER_VALUE)
+        );
+    }
     eventually("five mails to end", || {
         (number(
             &mut client,
