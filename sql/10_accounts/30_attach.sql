@@ -160,7 +160,7 @@ COMMENT ON FUNCTION @extschema@._row_name(regclass) IS
     'Internal. An expression for the primary key of a row r of this table, as an error shows it; NULL::text if there is none.';
 
 -- Long because it is one statement for the rows of a table.
-CREATE FUNCTION @extschema@._refuse_rows(relation regclass, email name, login name, active name) RETURNS void
+CREATE FUNCTION @extschema@._refuse_rows(relation regclass) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -170,7 +170,7 @@ DECLARE
     listed text;
 BEGIN
     EXECUTE 'WITH given AS (SELECT r.ctid AS place, ' || @extschema@._row_name(relation) || ' AS name, '
-        || @extschema@._row_values(email, login, active) || format(' FROM %s r), ', relation)
+        || @extschema@._attachment(relation) || format(' FROM %s r), ', relation)
         || $sql$
         folded AS (
             SELECT g.place, g.name, coalesce(@extschema@.mailroom_address_key(g.address), g.address) AS email, @extschema@._fold(g.login) AS login
@@ -222,7 +222,7 @@ BEGIN
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._refuse_rows(regclass, name, name, name) IS
+COMMENT ON FUNCTION @extschema@._refuse_rows(regclass) IS
     'Internal. Raises an error that names the rows of a table that cannot have an account: those that break a rule, or have an address or login of another row, account or table.';
 
 -- Long because it creates the triggers and the accounts of the rows that are there under one lock.
@@ -299,14 +299,14 @@ BEGIN
     EXECUTE format('CREATE TRIGGER mailroom_truncate AFTER TRUNCATE ON %s FOR EACH STATEMENT', relation)
         || ' EXECUTE FUNCTION @extschema@._attached_truncate()';
 
-    PERFORM @extschema@._refuse_rows(relation, email, login_column, active);
+    PERFORM @extschema@._refuse_rows(relation);
     EXECUTE 'INSERT INTO @extschema@.accounts (email, login, status)'
-        || ' SELECT n.address, coalesce(n.login, @extschema@._placeholder_login()), $1 FROM ' || format('(SELECT %s FROM %s r) n', @extschema@._row_values(email, login_column, active), relation)
+        || ' SELECT n.address, coalesce(n.login, @extschema@._placeholder_login()), $1 FROM ' || format('(SELECT %s FROM %s r) n', @extschema@._attachment(relation), relation)
         || ' WHERE n.address IS NOT NULL'
         || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = @extschema@.mailroom_address_key(n.address))'
     USING coalesce(existing, 'active'::@extschema@.account_status);
     EXECUTE 'INSERT INTO @extschema@.attached (account_id, relation, email) SELECT a.id, $1, a.email FROM @extschema@.accounts a'
-        || ' WHERE a.email IN (SELECT @extschema@.mailroom_address_key(n.address) FROM ' || format('(SELECT %s FROM %s r) n', @extschema@._row_values(email, login_column, active), relation) || ')'
+        || ' WHERE a.email IN (SELECT @extschema@.mailroom_address_key(n.address) FROM ' || format('(SELECT %s FROM %s r) n', @extschema@._attachment(relation), relation) || ')'
     USING relation;
     GET DIAGNOSTICS accounts = ROW_COUNT;
     RETURN accounts;

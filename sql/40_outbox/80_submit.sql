@@ -48,7 +48,7 @@ DECLARE
         END
     );
 BEGIN
-    IF problem[2] <> '' THEN
+    IF octet_length(problem[2]) > 0 THEN
         PERFORM @extschema@._refuse(message.ordinal, problem[1], NULL::text, problem[2], problem[3]);
     END IF;
     message.transport := coalesce(message.transport, @extschema@._route(mail.kind));
@@ -88,7 +88,7 @@ COMMENT ON FUNCTION @extschema@._item_key_holders(text[]) IS
     'Internal. The live mails of the current user with these item_keys.';
 
 CREATE TYPE @extschema@._decision AS (
-    ordinal integer, leader integer, holder bigint, problem text, item_key text, message_id uuid
+    ordinal integer, leader integer, holder bigint, fault text, item_key text, message_id uuid
 );
 COMMENT ON TYPE @extschema@._decision IS
     'Internal. What becomes of the message with this ordinal: the id of its mail is that of the message leader, which is to be inserted, or else holder, which is there. What is wrong is role, message_id, double, item_key or claimed.';
@@ -150,8 +150,8 @@ AS $$
 DECLARE
     bad @extschema@._decision;
 BEGIN
-    SELECT d.* INTO bad FROM unnest(decisions) d WHERE d.problem IS NOT NULL ORDER BY d.ordinal LIMIT 1;
-    CASE bad.problem
+    SELECT d.* INTO bad FROM unnest(decisions) d WHERE d.fault IS NOT NULL ORDER BY d.ordinal LIMIT 1;
+    CASE bad.fault
         WHEN 'role' THEN
             PERFORM @extschema@._refuse(
                 bad.ordinal, '42501'::text, format('message_id %s is taken by another role', bad.message_id),
