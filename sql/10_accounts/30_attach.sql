@@ -170,7 +170,7 @@ DECLARE
     listed text;
 BEGIN
     EXECUTE 'WITH given AS (SELECT r.ctid AS place, ' || @extschema@._row_name(relation) || ' AS name, '
-        || @extschema@._attachment(relation) || format(' FROM %s r), ', relation)
+        || @extschema@._attachment(relation::oid) || format(' FROM %s r), ', relation)
         || $sql$
         folded AS (
             SELECT g.place, g.name, coalesce(@extschema@.mailroom_address_key(g.address), g.address) AS email, @extschema@._fold(g.login) AS login
@@ -301,12 +301,12 @@ BEGIN
 
     PERFORM @extschema@._refuse_rows(relation);
     EXECUTE 'INSERT INTO @extschema@.accounts (email, login, status)'
-        || ' SELECT n.address, coalesce(n.login, @extschema@._placeholder_login()), $1 FROM ' || format('(SELECT %s FROM %s r) n', @extschema@._attachment(relation), relation)
+        || ' SELECT n.address, coalesce(n.login, @extschema@._placeholder_login()), $1 FROM ' || format('(SELECT %s FROM %s r) n', @extschema@._attachment(relation::oid), relation)
         || ' WHERE n.address IS NOT NULL'
         || ' AND NOT EXISTS (SELECT FROM @extschema@.accounts a WHERE a.email = @extschema@.mailroom_address_key(n.address))'
     USING coalesce(existing, 'active'::@extschema@.account_status);
     EXECUTE 'INSERT INTO @extschema@.attached (account_id, relation, email) SELECT a.id, $1, a.email FROM @extschema@.accounts a'
-        || ' WHERE a.email IN (SELECT @extschema@.mailroom_address_key(n.address) FROM ' || format('(SELECT %s FROM %s r) n', @extschema@._attachment(relation), relation) || ')'
+        || ' WHERE a.email IN (SELECT @extschema@.mailroom_address_key(n.address) FROM ' || format('(SELECT %s FROM %s r) n', @extschema@._attachment(relation::oid), relation) || ')'
     USING relation;
     GET DIAGNOSTICS accounts = ROW_COUNT;
     RETURN accounts;
