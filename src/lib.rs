@@ -9,8 +9,9 @@
 //! | [`settings`] | the settings `mailroom.*` |
 //! | [`accounts`] | the rules for an email and a login, and their lower case |
 //! | [`tokens`] | secrets, keys, signing, links |
-//! | [`pending`], [`outbox`] | where a session's scans start; locks of a claim; templates |
-//! | [`cursor`] | what these scans share (pure) |
+//! | [`cursor`] | where a session's scans start |
+//! | [`pending`] | what a statement reads in `jobs` |
+//! | [`outbox`] | locks of a claim; templates |
 //! | [`restore`] | what triggers, and transactions that hand out, do while a dump is restored |
 //! | [`worker`] | the launcher, and the worker of each database |
 //! | [`shared_memory`] | what sessions, workers and the launcher announce to each other |

@@ -184,7 +184,7 @@ BEGIN
     DELETE FROM @extschema@.pending;
     PERFORM @extschema@._took();
     -- After RESTART IDENTITY new ids are lower than this session's position in pending.
-    PERFORM @extschema@._scan_end(true, 0::bigint, 0::bigint);
+    PERFORM @extschema@._scan_back('pending'::text, l.lane, '-infinity'::timestamptz, 0::bigint) FROM (VALUES (0::smallint), (1::smallint)) l (lane);
     UPDATE @extschema@.outbox
     SET state = 'cancelled',
         last_error = 'token was deleted',

@@ -49,7 +49,7 @@ BEGIN
     END IF;
     INSERT INTO @extschema@.link_requests (action, email)
     VALUES (action, coalesce(@extschema@.mailroom_address_key(email), ''));
-    PERFORM @extschema@._announce_request(@extschema@._lane(action));
+    PERFORM @extschema@._announce(@extschema@._lane(action), true);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._request(text, @extschema@.token_action) IS
@@ -136,7 +136,7 @@ BEGIN
     UPDATE @extschema@.tokens t
     SET sent_again_at = ARRAY(SELECT g.at FROM unnest(t.sent_again_at) g (at) WHERE g.at > local.stamp - 3600) || local.stamp
     WHERE t.id = sent.open;
-    INSERT INTO @extschema@.pending (lane, token_id) VALUES (@extschema@._announce(@extschema@._lane(wanted)), sent.open);
+    INSERT INTO @extschema@.pending (lane, token_id) VALUES (@extschema@._announce(@extschema@._lane(wanted), false), sent.open);
     RETURN true;
 END;
 $$;
@@ -204,7 +204,8 @@ DECLARE
     wanted CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
     -- Most of a flood is for unknown addresses, or for one account; those cost almost nothing.
     looked CONSTANT integer := greatest(wanted, 1000);
-    -- NULL for all. A request that commits late can have a lower id than requests that were answered before.
+    -- A request that commits late can have a lower id than requests that were answered before.
+    is_sweep boolean;
     after bigint;
     seen bigint;
     picked bigint[];
@@ -223,11 +224,13 @@ BEGIN
         PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
     END IF;
     PERFORM @extschema@._refuse_while_restoring();
-    after := @extschema@._walk_begin('answers'::text);
-    seen := coalesce(after, 0);
+    is_sweep := @extschema@._scan_begin('answers'::text);
+    after := (SELECT s.id FROM @extschema@._scan_start('answers'::text, 0::smallint) s);
+    seen := after;
     -- Behind requests for accounts that are held there may be others: go on for a while.
     FOR round IN 1..10 LOOP
         picked := @extschema@._lock_requests(seen, looked);
+        PERFORM @extschema@._scan_end('answers'::text);
         seen := coalesce(picked[cardinality(picked)], seen);
         stayed := cardinality(busy);
         FOR asked IN SELECT r.* FROM @extschema@._requested(picked, wanted - answered) r
@@ -262,16 +265,18 @@ BEGIN
         stayed := cardinality(busy) - stayed;
         EXIT WHEN cardinality(picked) < looked OR left_over <> '{}' OR stayed < looked / 2;
     END LOOP;
-    PERFORM @extschema@._walk_end('answers'::text, CASE WHEN seen > coalesce(after, 0) THEN seen END);
-    PERFORM @extschema@._walk_back('answers'::text, min(k) - 1) FROM unnest(busy || left_over) k;
-    IF after IS NOT NULL AND cardinality(picked) < looked THEN
+    IF seen > after THEN
+        PERFORM @extschema@._scan_note('answers'::text, 0::smallint, '-infinity'::timestamptz, seen, false);
+    END IF;
+    PERFORM @extschema@._scan_back('answers'::text, 0::smallint, '-infinity'::timestamptz, min(k) - 1) FROM unnest(busy || left_over) k;
+    IF NOT is_sweep AND cardinality(picked) < looked THEN
         -- Other requests may be before this session's position, where looking is too expensive now.
         PERFORM @extschema@._announce_due(clock_timestamp() + interval '1 s');
     END IF;
     -- A caller that finds fewer tokens than were announced assumes that nothing is left, but most requests may create
     -- none; so announce that there is more. Not if all of them are busy: that would repeat without end.
     IF left_over <> '{}' OR (cardinality(picked) = looked AND stayed < looked) THEN
-        PERFORM @extschema@._announce_request(0::smallint);
+        PERFORM @extschema@._announce(0::smallint, true);
     END IF;
     RETURN made;
 END;

@@ -33,17 +33,11 @@ CREATE FUNCTION @extschema@._lane(action @extschema@.token_action) RETURNS small
 RETURN CASE action WHEN 'password_recovery' THEN 0::smallint ELSE 1::smallint END;
 COMMENT ON FUNCTION @extschema@._lane(@extschema@.token_action) IS 'Internal. The lane of tokens for this action.';
 
-CREATE FUNCTION @extschema@._announce(lane smallint) RETURNS smallint
+CREATE FUNCTION @extschema@._announce(lane smallint, is_request boolean) RETURNS smallint
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_announce_wrapper';
-COMMENT ON FUNCTION @extschema@._announce(smallint) IS
-    'Internal. At COMMIT, wakes the worker of this database, or notifies the sessions that listen on mailroom.channel, because a row was added in this lane; returns the lane.';
-
-CREATE FUNCTION @extschema@._announce_request(lane smallint) RETURNS void
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_announce_request_wrapper';
-COMMENT ON FUNCTION @extschema@._announce_request(smallint) IS
-    'Internal. As _announce, because a request was stored whose link will be in this lane.';
+COMMENT ON FUNCTION @extschema@._announce(smallint, boolean) IS
+    'Internal. Announces a row of pending, or a request whose link will be in this lane: to the worker at COMMIT, or by NOTIFY. Returns the lane.';
 
 CREATE FUNCTION @extschema@._took() RETURNS void
     LANGUAGE c VOLATILE
@@ -59,7 +53,7 @@ BEGIN
     -- Pending rows of tokens that come from a dump are in the dump too. As in _accounts_issue_activation.
     IF NOT @extschema@._is_restoring() THEN
         INSERT INTO @extschema@.pending (lane, token_id)
-        SELECT @extschema@._announce(@extschema@._lane(n.action)), n.id
+        SELECT @extschema@._announce(@extschema@._lane(n.action), false), n.id
         FROM new_tokens n
         WHERE n.consumed_at IS NULL;
     END IF;

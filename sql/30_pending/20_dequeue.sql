@@ -6,25 +6,8 @@
 -- nothing: it may be empty or hold a million rows a moment later. Plans are generic for the same reason, and because
 -- planning a batch again costs half as much as taking it.
 
-CREATE FUNCTION @extschema@._scan_begin() RETURNS boolean
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_scan_begin_wrapper';
-COMMENT ON FUNCTION @extschema@._scan_begin() IS
-    'Internal. Begins a scan of pending; true if it must start at the very beginning.';
-
-CREATE FUNCTION @extschema@._scan_position(lane smallint) RETURNS bigint
-    LANGUAGE c STABLE
-    AS 'MODULE_PATHNAME', '_scan_position_wrapper';
-COMMENT ON FUNCTION @extschema@._scan_position(smallint) IS
-    'Internal. The token id after which this session''s scan of a lane starts; only a hint.';
-
-CREATE FUNCTION @extschema@._scan_end(swept boolean, urgent_high bigint, normal_high bigint) RETURNS void
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_scan_end_wrapper';
-COMMENT ON FUNCTION @extschema@._scan_end(boolean, bigint, bigint) IS
-    'Internal. Ends a scan with the highest token id taken in each lane, NULL for none.';
-
 -- With its owner's rights, because a role that may delete rows may also lock the table.
+-- Long because the scan that may follow is the same statement.
 CREATE FUNCTION @extschema@._delete_pending(wanted integer) RETURNS bigint[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -36,18 +19,20 @@ CREATE FUNCTION @extschema@._delete_pending(wanted integer) RETURNS bigint[]
 AS $$
 <<local>>
 DECLARE
-    sweep boolean := @extschema@._scan_begin();
+    sweep boolean;
     part bigint[];
     picked bigint[] := ARRAY[]::bigint[];
     urgent_high bigint;
     normal_high bigint;
 BEGIN
+    PERFORM @extschema@._refuse_while_restoring();
+    sweep := @extschema@._scan_begin('pending'::text);
     LOOP
         WITH urgent AS MATERIALIZED (
             SELECT p.ctid AS place
             FROM @extschema@.pending p
             WHERE p.lane = 0
-              AND p.token_id > CASE WHEN local.sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
+              AND p.token_id > (SELECT s.id FROM @extschema@._scan_start('pending'::text, 0::smallint) s)
             ORDER BY p.lane, p.token_id
             LIMIT _delete_pending.wanted - cardinality(local.picked)
             FOR UPDATE SKIP LOCKED
@@ -55,7 +40,7 @@ BEGIN
             SELECT p.ctid AS place
             FROM @extschema@.pending p
             WHERE p.lane = 1
-              AND p.token_id > CASE WHEN local.sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
+              AND p.token_id > (SELECT s.id FROM @extschema@._scan_start('pending'::text, 1::smallint) s)
             ORDER BY p.lane, p.token_id
             LIMIT _delete_pending.wanted - cardinality(local.picked) - (SELECT count(*) FROM urgent)
             FOR UPDATE SKIP LOCKED
@@ -71,13 +56,20 @@ BEGIN
         INTO part, urgent_high, normal_high
         FROM taken;
 
-        PERFORM @extschema@._scan_end(sweep, urgent_high, normal_high);
+        PERFORM @extschema@._scan_note('pending'::text, n.lane, '-infinity'::timestamptz, n.high, false)
+        FROM (VALUES (0::smallint, urgent_high), (1::smallint, normal_high)) n (lane, high)
+        WHERE n.high IS NOT NULL;
+        PERFORM @extschema@._scan_end('pending'::text);
         picked := picked || part;
         -- Too few rows after this session's position say nothing about those before it; look there before reporting an
         -- empty queue.
         EXIT WHEN sweep OR cardinality(picked) >= wanted;
         sweep := true;
+        PERFORM @extschema@._scan_sweep('pending'::text);
     END LOOP;
+    IF picked <> '{}' THEN
+        PERFORM @extschema@._took();
+    END IF;
     RETURN picked;
 END;
 $$;

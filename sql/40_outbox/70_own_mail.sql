@@ -210,7 +210,7 @@ BEGIN
     GET DIAGNOSTICS changed = ROW_COUNT;
     NEW.done := changed > 0 AND changed = cardinality(NEW.ids);
     IF NEW.change = 'reschedule' THEN
-        PERFORM @extschema@._mail_due(NEW.send_at);
+        PERFORM @extschema@._mail_due(NEW.send_at, false, false);
     END IF;
     RETURN NEW;
 END;

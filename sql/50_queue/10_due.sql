@@ -5,28 +5,16 @@
 -- senders on the writers' behalf, unless it delivers all mail itself. Without one the transaction itself sends NOTIFY, and a sender asks mailroom_next_due
 -- how long to wait.
 
-CREATE FUNCTION @extschema@._mail_due(due timestamptz) RETURNS void
+CREATE FUNCTION @extschema@._mail_due(due timestamptz, is_urgent boolean, is_for_clients boolean) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_mail_due_wrapper';
-COMMENT ON FUNCTION @extschema@._mail_due(timestamptz) IS
-    'Internal. At COMMIT, tells the worker of this database, or the sessions that listen on outbox_due, that a message becomes due or a claim expires at this time.';
+COMMENT ON FUNCTION @extschema@._mail_due(timestamptz, boolean, boolean) IS
+    'Internal. At COMMIT, tells the worker of this database, or the sessions that listen on outbox_due, that a message becomes due or a claim expires at this time; whether it is urgent, so that a paused transport is probed with it, and whether the worker does not have its transport.';
 
 CREATE FUNCTION @extschema@._announce_due(due timestamptz) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_announce_due_wrapper';
 COMMENT ON FUNCTION @extschema@._announce_due(timestamptz) IS 'Internal. As _mail_due, but tells only the worker.';
-
-CREATE FUNCTION @extschema@._urgent_mail_due() RETURNS void
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_urgent_mail_due_wrapper';
-COMMENT ON FUNCTION @extschema@._urgent_mail_due() IS
-    'Internal. As _mail_due, says that the message that it announces is urgent: a paused transport is probed with it.';
-
-CREATE FUNCTION @extschema@._mail_for_clients() RETURNS void
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_mail_for_clients_wrapper';
-COMMENT ON FUNCTION @extschema@._mail_for_clients() IS
-    'Internal. Says of a message that _mail_due announces next that the worker does not have its transport: the worker tells the sessions that listen on outbox_due.';
 
 -- Rows that were scheduled for later, or postponed. Most mail is due when it is inserted and never enters this index,
 -- so a search from now on skips no dead entries.
@@ -39,16 +27,14 @@ AS $$
 BEGIN
     -- As in _accounts_issue_activation.
     IF NOT @extschema@._is_restoring() THEN
-        -- Row by row: these functions keep the earliest time, and an aggregate takes longer to start than they to run.
-        PERFORM
-            CASE
-                WHEN n.transport <> ALL (ARRAY(
-                    SELECT t.name::text FROM @extschema@.transports t WHERE starts_with(t.deliverer, 'mailroom worker/')
-                ))
-                THEN @extschema@._mail_for_clients()
-            END,
-            @extschema@._mail_due(n.send_at),
-            CASE WHEN n.priority <= @extschema@._urgent_priority() AND n.send_at <= now() THEN @extschema@._urgent_mail_due() END
+        -- Row by row: the function keeps the earliest time, and an aggregate takes longer to start than it to run.
+        PERFORM @extschema@._mail_due(
+            n.send_at,
+            n.priority <= @extschema@._urgent_priority() AND n.send_at <= now(),
+            n.transport <> ALL (ARRAY(
+                SELECT t.name::text FROM @extschema@.transports t WHERE starts_with(t.deliverer, 'mailroom worker/')
+            ))
+        )
         FROM new_mail n
         WHERE n.state = 'scheduled';
     END IF;
@@ -75,8 +61,8 @@ DECLARE
     lapse timestamptz;
 BEGIN
     -- While a session holds an old snapshot, there may be an entry for each mail that was settled within the time of a
-    -- lease. So if the search is expensive, it is made in a twentieth of the time only.
-    IF @extschema@._walk_begin('next_lapse'::text) IS NULL THEN
+    -- lease. So the search is a sweep of its own.
+    IF @extschema@._scan_begin('next lapse'::text) THEN
         SELECT o.claimed_until
         INTO lapse
         FROM @extschema@.outbox o
@@ -87,7 +73,7 @@ BEGIN
     ELSE
         lapse := moment + interval '1 s';
     END IF;
-    PERFORM @extschema@._walk_end('next_lapse'::text, NULL::bigint);
+    PERFORM @extschema@._scan_end('next lapse'::text);
     RETURN lapse;
 END;
 $$;
@@ -116,7 +102,7 @@ BEGIN
                 ORDER BY o.send_at
                 LIMIT 1
             ),
-            @extschema@._next_lapse(moment)
+            @extschema@._next_lapse(local.moment)
         ),
         'infinity'
     );
@@ -125,59 +111,10 @@ $$;
 COMMENT ON FUNCTION @extschema@._next_wake() IS
     'Internal. When, from now on, the next message of any transport becomes due or the next claim expires, or when to ask again; NULL for never.';
 
-CREATE FUNCTION @extschema@._first_due(
-    of_transport text,
-    of_priority smallint,
-    after_send_at timestamptz,
-    after_id bigint,
-    moment timestamptz
-) RETURNS timestamptz
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET enable_bitmapscan = off
-    SET enable_sort = off
-    SET jit = off
-AS $$
-DECLARE
-    looked record;
-    held text[];
-BEGIN
-    SELECT array_agg(w.send_at) AS send_ats, array_agg(w.group_key) AS keys, bool_and(w.group_key IS NULL) AS single
-    INTO looked
-    FROM (
-        SELECT o.send_at, o.group_key
-        FROM @extschema@.outbox o
-        WHERE o.state = 'scheduled'
-          AND o.transport = _first_due.of_transport COLLATE "C"
-          AND o.priority = _first_due.of_priority
-          AND (o.send_at, o.id) > (_first_due.after_send_at, _first_due.after_id)
-          AND o.send_at <= _first_due.moment
-        ORDER BY o.priority, o.send_at, o.id
-        LIMIT 100
-    ) w;
-    IF looked.single IS NOT FALSE THEN
-        RETURN looked.send_ats[1];
-    END IF;
-    held := @extschema@._held_groups(looked.keys, moment);
-    RETURN coalesce(
-        (
-            SELECT min(u.send_at)
-            FROM unnest(looked.send_ats, looked.keys) u (send_at, group_key)
-            WHERE u.group_key IS NULL OR u.group_key <> ALL (held)
-        ),
-        -- There are more rows after these.
-        CASE WHEN cardinality(looked.keys) = 100 THEN moment END
-    );
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._first_due(text, smallint, timestamptz, bigint, timestamptz) IS
-    'Internal. Since when the first mail after this position is due, of this transport and priority and not in a held group; NULL if there is none.';
-
 CREATE FUNCTION @extschema@._transports(named text[]) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
     SET search_path = pg_catalog, pg_temp
-    -- A caller that sets enable_sort makes the sort look dear enough for JIT compilation.
+    -- A caller that sets enable_sort makes the sort look expensive enough for JIT compilation.
     SET jit = off
 AS $$
 BEGIN
@@ -196,86 +133,77 @@ $$;
 COMMENT ON FUNCTION @extschema@._transports(text[]) IS
     'Internal. The transports to claim from, each once, in the order given; for NULL the empty name, whose mail clients deliver.';
 
--- Long because claims, due mail and later mail are asked for in turn, and the first answer ends it.
+-- Long because claims, due mail and later mail are asked for in turn.
 CREATE FUNCTION @extschema@.mailroom_next_due(transports text[] DEFAULT NULL) RETURNS timestamptz
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    SET enable_bitmapscan = off
     SET enable_sort = off
     SET jit = off
+    SET plan_cache_mode = force_generic_plan
 AS $$
 <<local>>
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     of_transport text;
-    sweep boolean;
+    scan text;
+    is_sweep boolean;
     span record;
+    seen record;
+    busy text[];
     due timestamptz;
     later timestamptz;
     wake timestamptz;
+    rest double precision;
 BEGIN
     -- Expired claims, from this session's position.
     SELECT o.claimed_until
     INTO due
     FROM @extschema@.outbox o
     WHERE o.state = 'claimed'
-      AND o.claimed_until > @extschema@._leases_from()
+      AND o.claimed_until > (SELECT s.at FROM @extschema@._scan_start('leases'::text, 0::smallint) s)
       AND o.claimed_until <= local.moment
     ORDER BY o.claimed_until
     LIMIT 1;
-    IF FOUND THEN
-        RETURN due;
-    END IF;
     FOREACH of_transport IN ARRAY @extschema@._transports(transports) LOOP
-        sweep := @extschema@._due_may_sweep(of_transport, false);
-        FOR span IN
-            SELECT s.priority, s.send_at, s.id, f.send_at AS first, f.group_key
-            FROM (
-                SELECT l.priority, l.send_at, l.id FROM @extschema@._due_priorities(of_transport, false, false) l WHERE sweep
-                UNION ALL
-                SELECT p.priority, p.send_at, p.id FROM @extschema@._due_positions(of_transport, false) p WHERE NOT sweep
-            ) s
-            CROSS JOIN LATERAL (
-                SELECT o.send_at, o.group_key
-                FROM @extschema@.outbox o
-                WHERE o.state = 'scheduled'
-                  AND o.transport = local.of_transport COLLATE "C"
-                  AND o.priority = s.priority
-                  AND (o.send_at, o.id) > (s.send_at, s.id)
-                ORDER BY o.priority, o.send_at, o.id
-                LIMIT 1
-            ) f
-        LOOP
-            IF span.first > moment THEN
-                wake := least(wake, span.first);
-                CONTINUE;
-            END IF;
-            due := CASE
-                WHEN span.group_key IS NULL THEN span.first
-                ELSE @extschema@._first_due(of_transport, span.priority, span.send_at, span.id, moment)
-            END;
-            IF due IS NOT NULL THEN
-                -- Another mail may have been due for longer, but one is enough.
-                RETURN due;
-            END IF;
-            -- The groups of all that is due are held.
+        EXIT WHEN due IS NOT NULL;
+        scan := 'due ' || of_transport;
+        is_sweep := @extschema@._scan_begin(scan);
+        FOR span IN SELECT r.part, r.after_send_at, r.after_id FROM @extschema@._due_ranges(scan, is_sweep, of_transport, false) r LOOP
+            SELECT l.*
+            INTO seen
+            FROM @extschema@._look_at_due(of_transport, false, span.part, span.after_send_at, span.after_id, moment, 100::bigint) l;
+            busy := @extschema@._held_groups(seen.group_keys, moment);
+            due := coalesce(
+                (
+                    SELECT min(u.send_at)
+                    FROM unnest(seen.send_ats, seen.group_keys) u (send_at, group_key)
+                    WHERE u.group_key IS NULL OR u.group_key <> ALL (busy)
+                ),
+                -- There are more rows after these.
+                CASE WHEN seen.looked = 100 THEN moment END
+            );
+            -- Another mail may have been due for longer, but one is enough.
+            EXIT WHEN due IS NOT NULL;
             SELECT o.send_at
             INTO later
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
               AND o.transport = local.of_transport COLLATE "C"
-              AND o.priority = span.priority
+              AND o.priority = span.part
               AND o.send_at > local.moment
             ORDER BY o.priority, o.send_at, o.id
             LIMIT 1;
             wake := least(wake, later);
         END LOOP;
-        IF NOT sweep THEN
-            -- Claims find what is before the positions, piece by piece.
-            wake := least(wake, moment + interval '200 ms');
+        rest := @extschema@._scan_end(scan);
+        IF NOT is_sweep THEN
+            -- There may be rows before the positions.
+            wake := least(wake, moment + make_interval(secs => greatest(0.1, rest)));
         END IF;
     END LOOP;
-    RETURN nullif(least(wake, @extschema@._next_lapse(moment)), 'infinity');
+    RETURN coalesce(due, nullif(least(wake, @extschema@._next_lapse(moment)), 'infinity'));
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_next_due(text[]) IS

@@ -1,152 +1,146 @@
--- Cursors: where a session's next scan for due mail starts.
+-- Cursors: where a session's scans start.
 --
--- The library keeps them for each session, transport and priority (src/outbox/due.rs); _select_due (40_select_due.sql) reads and
--- writes them, and so does _due_priorities for priorities without one. Invariant: a cursor is a hint. What lies behind it
--- is looked at in pieces, or by a sweep, within bounds that keep the cost of a call flat (I4).
+-- The library keeps a position for each scan and each of its parts (src/cursor/scan.rs). A scan calls _scan_begin, looks at
+-- rows from _scan_start or _scan_parts, calls _scan_note for each part and _scan_end when it has looked, before it works on
+-- what it found. Invariant: a position is a hint. Rows before it are found by sweeps, which start at the beginning and take
+-- at most a twentieth of the time (I4).
 
-CREATE FUNCTION @extschema@._due_begin(transport text, groups boolean) RETURNS text
+CREATE FUNCTION @extschema@._scan_begin(scan text) RETURNS boolean
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_due_begin_wrapper';
-COMMENT ON FUNCTION @extschema@._due_begin(text, boolean) IS
-    'Internal. Begins a scan for due mail of a transport, or for its groups: sweep if it must look at everything, positions if it may start at the cursors, piece if it must also look at a piece of what is before them.';
+    AS 'MODULE_PATHNAME', '_scan_begin_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_begin(text) IS
+    'Internal. Begins a scan; returns whether it is a sweep.';
 
-CREATE FUNCTION @extschema@._due_may_sweep(transport text, groups boolean) RETURNS boolean
+CREATE FUNCTION @extschema@._scan_sweep(scan text) RETURNS void
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_due_may_sweep_wrapper';
-COMMENT ON FUNCTION @extschema@._due_may_sweep(text, boolean) IS
-    'Internal. Whether a scan that found too little may look at everything.';
+    AS 'MODULE_PATHNAME', '_scan_sweep_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_sweep(text) IS
+    'Internal. Begins a scan that is a sweep, however much time sweeps have taken.';
 
-CREATE FUNCTION @extschema@._due_positions(
-    transport text,
-    groups boolean,
-    OUT priority smallint,
-    OUT send_at timestamptz,
-    OUT id bigint,
-    OUT paused_send_at timestamptz,
-    OUT paused_id bigint
-)
+CREATE FUNCTION @extschema@._scan_parts(scan text, OUT part smallint, OUT at timestamptz, OUT id bigint)
     RETURNS SETOF record
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_due_positions_wrapper';
-COMMENT ON FUNCTION @extschema@._due_positions(text, boolean) IS
-    'Internal. Where this session''s scan of each priority starts, urgent ones first, and where its last sweep stopped; only a hint.';
+    AS 'MODULE_PATHNAME', '_scan_parts_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_parts(text) IS
+    'Internal. The parts that a scan knows, in order, and where it starts in each: all parts, or in a sweep those that it came to.';
 
-CREATE FUNCTION @extschema@._due_pieces(
-    transport text,
-    groups boolean,
-    last_priority smallint,
-    OUT priority smallint,
-    OUT send_at timestamptz,
-    OUT id bigint,
-    OUT until_send_at timestamptz,
-    OUT until_id bigint
-)
+CREATE FUNCTION @extschema@._scan_start(scan text, part smallint, OUT at timestamptz, OUT id bigint)
     RETURNS SETOF record
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_due_pieces_wrapper';
-COMMENT ON FUNCTION @extschema@._due_pieces(text, boolean, smallint) IS
-    'Internal. The next piece of each priority, up to the last one given, that this scan should look at before its positions, from where the last one ended; only a hint.';
+    AS 'MODULE_PATHNAME', '_scan_start_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_start(text, smallint) IS
+    'Internal. Where a scan starts in one part.';
 
-CREATE FUNCTION @extschema@._due_note_piece(
-    transport text, groups boolean, priority smallint, send_at timestamptz, id bigint, unfinished boolean
-) RETURNS boolean
+CREATE FUNCTION @extschema@._scan_next_id(scan text) RETURNS bigint
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_due_note_piece_wrapper';
-COMMENT ON FUNCTION @extschema@._due_note_piece(text, boolean, smallint, timestamptz, bigint, boolean) IS
-    'Internal. Records how far a piece was scanned and whether it is unfinished; returns whether to scan the next one.';
+    AS 'MODULE_PATHNAME', '_scan_next_id_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_next_id(text) IS
+    'Internal. The id after which the next scan will start in part 0.';
 
-CREATE FUNCTION @extschema@._due_note(
-    transport text, groups boolean, priority smallint, send_at timestamptz, id bigint, back boolean, unfinished boolean
-) RETURNS void
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_due_note_wrapper';
-COMMENT ON FUNCTION @extschema@._due_note(text, boolean, smallint, timestamptz, bigint, boolean, boolean) IS
-    'Internal. Records how far a priority was scanned, whether the next scan continues there even if an earlier one got further, and whether the next sweep does.';
-
-CREATE FUNCTION @extschema@._due_put_back(transport text, groups boolean, priority smallint, send_at timestamptz, id bigint)
-    RETURNS void
+CREATE FUNCTION @extschema@._scan_note(scan text, part smallint, at timestamptz, id bigint, cut_off boolean) RETURNS void
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_due_put_back_wrapper';
-COMMENT ON FUNCTION @extschema@._due_put_back(text, boolean, smallint, timestamptz, bigint) IS
-    'Internal. Makes this session''s next scan of a priority start after this row at the latest, because rows after it were found but not claimed.';
+    AS 'MODULE_PATHNAME', '_scan_note_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_note(text, smallint, timestamptz, bigint, boolean) IS
+    'Internal. Records how far a scan got in one part. If a limit of its own cut it off there, the next sweep continues there.';
 
-CREATE FUNCTION @extschema@._due_end(transport text, groups boolean, swept boolean, mails integer, mail_groups integer)
-    RETURNS double precision
+CREATE FUNCTION @extschema@._scan_end(scan text) RETURNS double precision
     LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_due_end_wrapper';
-COMMENT ON FUNCTION @extschema@._due_end(text, boolean, boolean, integer, integer) IS
-    'Internal. Ends a scan for due mail that found this many mails of this many groups; what it recorded becomes this session''s positions. Returns the seconds until a scan may look before its positions again.';
+    AS 'MODULE_PATHNAME', '_scan_end_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_end(text) IS
+    'Internal. Says that a scan has looked, so that what follows does not count as its time. Returns the seconds until a scan may sweep; 0 if this one did.';
 
--- Long because it has the search twice, as a partial index is used only for a constant condition.
-CREATE FUNCTION @extschema@._due_priorities(of_transport text, of_groups boolean, unknown boolean)
-RETURNS TABLE (priority smallint, send_at timestamptz, id bigint)
+CREATE FUNCTION @extschema@._scan_spend(scan text, seconds double precision) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_scan_spend_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_spend(text, double precision) IS
+    'Internal. Counts more time as that of a sweep.';
+
+CREATE FUNCTION @extschema@._scan_back(scan text, part smallint, at timestamptz, id bigint) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_scan_back_wrapper';
+COMMENT ON FUNCTION @extschema@._scan_back(text, smallint, timestamptz, bigint) IS
+    'Internal. Makes this session''s next scan start here at the latest in this part, because rows after it were not taken.';
+
+CREATE FUNCTION @extschema@._put_back(scan text, places tid[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
-    SET enable_bitmapscan = off
-    SET enable_sort = off
     SET jit = off
+AS $$
+BEGIN
+    PERFORM @extschema@._scan_back(_put_back.scan, f.priority, f.send_at, f.id - 1)
+    FROM (
+        SELECT DISTINCT ON (o.priority) o.priority::smallint AS priority, o.send_at, o.id
+        FROM @extschema@.outbox o
+        WHERE o.ctid = ANY (_put_back.places)
+          AND o.state::text = 'scheduled'
+        ORDER BY o.priority, o.send_at, o.id
+    ) f;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._put_back(text, tid[]) IS
+    'Internal. Makes this session''s next scan for due mail begin with these rows, which it found and did not claim.';
+
+-- Long because it has the search twice, as a partial index is used only for a constant condition.
+CREATE FUNCTION @extschema@._due_ranges(
+    scan text,
+    is_sweep boolean,
+    of_transport text,
+    of_groups boolean,
+    OUT part smallint,
+    OUT after_send_at timestamptz,
+    OUT after_id bigint
+)
+    RETURNS SETOF record
+    LANGUAGE plpgsql
+    -- Its callers disable the plans that do not suit it.
+    SET search_path = pg_catalog, pg_temp
 AS $$
 <<local>>
 DECLARE
-    known smallint[] := '{}'::smallint[];
-    -- The priorities between these two are searched.
-    after integer := -101;
-    before integer;
-    first integer;
+    known record;
+    reached integer := -32769;
 BEGIN
-    IF unknown THEN
-        -- In order.
-        known := ARRAY(SELECT p.priority FROM @extschema@._due_positions(of_transport, of_groups) p);
-    END IF;
-    FOREACH before IN ARRAY known || 101::smallint LOOP
-        WHILE after + 1 < before LOOP
-            IF of_groups THEN
-                SELECT o.priority, o.send_at, o.id - 1
-                INTO priority, send_at, id
-                FROM @extschema@.outbox o
-                WHERE o.state = 'scheduled'
-                  AND o.transport = _due_priorities.of_transport COLLATE "C"
-                  AND o.group_key IS NOT NULL
-                  AND o.priority > local.after
-                  AND o.priority < local.before
-                ORDER BY o.priority, o.send_at, o.id
-                LIMIT 1;
-            ELSE
-                SELECT o.priority, o.send_at, o.id - 1
-                INTO priority, send_at, id
-                FROM @extschema@.outbox o
-                WHERE o.state = 'scheduled'
-                  AND o.transport = _due_priorities.of_transport COLLATE "C"
-                  AND o.priority > local.after
-                  AND o.priority < local.before
-                ORDER BY o.priority, o.send_at, o.id
-                LIMIT 1;
-            END IF;
-            first := CASE WHEN FOUND THEN priority ELSE before END;
-            IF first < before THEN
-                RETURN NEXT;
-            END IF;
-            IF unknown THEN
-                -- Recorded at once, even if this scan ends before it comes to them: the dead entries that were skipped
-                -- here are skipped once only.
-                IF first < before THEN
-                    PERFORM @extschema@._due_note(of_transport, of_groups, priority, send_at, id, false, NULL::boolean);
-                END IF;
-                FOR unused IN after + 1 .. first - 1 LOOP
-                    priority := unused;
-                    -- As for a priority whose rows were all scanned: a transaction may take 10 s to commit.
-                    send_at := now() - interval '10 s';
-                    id := 9223372036854775807;
-                    RETURN NEXT;
-                    PERFORM @extschema@._due_note(of_transport, of_groups, priority, send_at, id, false, NULL::boolean);
-                END LOOP;
-            END IF;
-            after := first;
-        END LOOP;
-        after := before;
+    FOR known IN SELECT p.part, p.at, p.id FROM @extschema@._scan_parts(scan) p LOOP
+        part := known.part;
+        after_send_at := known.at;
+        after_id := known.id;
+        RETURN NEXT;
+        reached := part;
+    END LOOP;
+    -- A sweep looks for priorities. What it steps over before the first row of one, it steps over once.
+    WHILE is_sweep LOOP
+        IF of_groups THEN
+            SELECT o.priority, o.send_at, o.id - 1
+            INTO part, after_send_at, after_id
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.transport = _due_ranges.of_transport COLLATE "C"
+              AND o.group_key IS NOT NULL
+              AND o.priority > local.reached
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT 1;
+        ELSE
+            SELECT o.priority, o.send_at, o.id - 1
+            INTO part, after_send_at, after_id
+            FROM @extschema@.outbox o
+            WHERE o.state = 'scheduled'
+              AND o.transport = _due_ranges.of_transport COLLATE "C"
+              AND o.priority > local.reached
+            ORDER BY o.priority, o.send_at, o.id
+            LIMIT 1;
+        END IF;
+        EXIT WHEN NOT FOUND;
+        reached := part;
+        -- Unless an earlier sweep was cut off behind that row.
+        SELECT s.at, s.id INTO known FROM @extschema@._scan_start(scan, part) s;
+        IF (known.at, known.id) > (after_send_at, after_id) THEN
+            after_send_at := known.at;
+            after_id := known.id;
+        END IF;
+        RETURN NEXT;
     END LOOP;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._due_priorities(text, boolean, boolean) IS
-    'Internal. The priorities of a transport, or of its groups, that have scheduled rows, each with the position before its first row. If unknown, only those without a cursor, and also those without rows; their positions are recorded.';
+COMMENT ON FUNCTION @extschema@._due_ranges(text, boolean, text, boolean) IS
+    'Internal. Where a scan for mail of a transport, or for its groups, starts in each priority, urgent ones first: in those that it knows, and in a sweep in all that have scheduled rows.';

@@ -1,8 +1,42 @@
--- Claimable mail: which locked rows a claim may have, and which end instead.
+-- Claimable mail: which due rows a claim may have, and which end instead.
 --
--- Claims (40_select_due.sql, 60_groups.sql) call _filter_claimable with rows that they locked. Invariants: a row whose token is no
--- longer good, or that has expired, ends here with its reason and without its secrets; a claim never waits for a
--- session that has locked accounts or tokens exclusively.
+-- Claims (40_look.sql, 60_groups.sql) call _judge with rows that they found, and _end_useless with those that cannot be sent.
+-- Invariants: a row whose token is no longer good, or that has expired, ends here with its reason and without its
+-- secrets; a claim never waits for a session that has locked accounts or tokens exclusively; a row that an application
+-- does not let change holds up no other (I8).
+
+CREATE FUNCTION @extschema@._note_refused(id bigint, failed_with text) RETURNS void
+    LANGUAGE c VOLATILE STRICT
+    AS 'MODULE_PATHNAME', '_note_refused_wrapper';
+COMMENT ON FUNCTION @extschema@._note_refused(bigint, text) IS
+    'Internal. Counts a row of the outbox that a constraint or a trigger of the application does not let change, with this SQLSTATE; warns at most once a minute.';
+
+CREATE FUNCTION @extschema@._refused() RETURNS bigint
+    LANGUAGE c VOLATILE
+    AS 'MODULE_PATHNAME', '_refused_wrapper';
+COMMENT ON FUNCTION @extschema@._refused() IS 'Internal. The number of rows that _note_refused has counted in this session.';
+
+-- Each function that changes rows of the outbox, of claims, ends, leases and moves, changes them in one subtransaction, which also
+-- locks them: a row that one transaction locks and its subtransaction changes needs a MultiXact. If that fails, it calls itself for each row,
+-- and this function decides what becomes of a row that fails alone.
+CREATE FUNCTION @extschema@._passes_by(failed_with text, places tid[]) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET jit = off
+AS $$
+BEGIN
+    IF NOT @extschema@._may_pass_by(failed_with) THEN
+        RETURN NULL;
+    END IF;
+    IF cardinality(places) = 1 THEN
+        PERFORM @extschema@._note_refused(o.id, _passes_by.failed_with) FROM @extschema@.outbox o WHERE o.ctid = ANY (_passes_by.places);
+    END IF;
+    RETURN cardinality(places) = 1;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._passes_by(text, tid[]) IS
+    'Internal. What to do after a change of these rows failed with this SQLSTATE: true to leave the only one of them, false to change them one at a time, NULL to raise the error.';
 
 CREATE FUNCTION @extschema@._end_useless(doomed tid[], moment timestamptz) RETURNS void
     LANGUAGE plpgsql
@@ -11,13 +45,20 @@ CREATE FUNCTION @extschema@._end_useless(doomed tid[], moment timestamptz) RETUR
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
+<<local>>
+DECLARE
+    locked tid[];
+    alone boolean;
 BEGIN
+    locked := ARRAY(
+        SELECT o.ctid FROM @extschema@.outbox o WHERE o.ctid = ANY (_end_useless.doomed) AND o.state::text = 'scheduled' FOR NO KEY UPDATE SKIP LOCKED
+    );
     WITH judged AS MATERIALIZED (
         SELECT
             o.ctid AS place,
             CASE
                 WHEN o.expires_at <= _end_useless.moment THEN 'expired'
-                WHEN v.token_id IS NULL THEN 'cancelled'
+                WHEN o.token_id IS NOT NULL AND v.token_id IS NULL THEN 'cancelled'
                 ELSE v.final
             END AS final,
             CASE
@@ -27,7 +68,7 @@ BEGIN
             END AS reason
         FROM @extschema@.outbox o
         LEFT JOIN LATERAL (SELECT e.* FROM @extschema@._token_ends e WHERE e.token_id = o.token_id OFFSET 0) v ON true
-        WHERE o.ctid = ANY (_end_useless.doomed)
+        WHERE o.ctid = ANY (local.locked)
     )
     UPDATE @extschema@.outbox o
     SET state = j.final,
@@ -38,20 +79,24 @@ BEGIN
     FROM judged j
     WHERE o.ctid = j.place
       AND j.final IS NOT NULL;
+EXCEPTION
+    WHEN OTHERS THEN
+        alone := @extschema@._passes_by(SQLSTATE, doomed);
+        IF alone IS NULL THEN
+            RAISE;
+        ELSIF NOT alone THEN
+            PERFORM @extschema@._end_useless(ARRAY[u.place], moment) FROM unnest(doomed) u (place);
+        END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._end_useless(tid[], timestamptz) IS
-    'Internal. Ends these locked rows, which have expired or whose token is no longer good.';
+    'Internal. Ends these scheduled rows, which have expired or whose token is no longer good; leaves those that others hold, and those that cannot be changed.';
 
--- Long because it judges rows by their tokens and by their groups.
-CREATE FUNCTION @extschema@._filter_claimable(
+CREATE FUNCTION @extschema@._judge(
     candidates tid[],
     moment timestamptz,
-    group_limit integer,
     OUT ctids tid[],
-    OUT groups integer,
-    OUT held text[],
-    OUT over boolean,
+    OUT doomed tid[],
     OUT later boolean
 )
     LANGUAGE plpgsql
@@ -60,68 +105,39 @@ CREATE FUNCTION @extschema@._filter_claimable(
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
-DECLARE
-    doomed tid[];
-    keys text[];
-    open record;
 BEGIN
-    -- A session with an exclusive lock on these tables may wait for the rows that are locked here, as TRUNCATE does. So
+    ctids := candidates;
+    doomed := '{}';
+    -- A session with an exclusive lock on these tables may be about to lock rows of the outbox, as TRUNCATE does. So
     -- nothing here waits: token mail, and mail that would end, is left for a later call.
     later := NOT @extschema@._lock_accounts_and_tokens(false);
     IF later THEN
-        candidates := ARRAY(
-            SELECT o.ctid
-            FROM @extschema@.outbox o
-            WHERE o.ctid = ANY (_filter_claimable.candidates)
-              AND o.token_id IS NULL
-              AND (o.expires_at <= _filter_claimable.moment) IS NOT TRUE
+        ctids := ARRAY(
+            SELECT c.place
+            FROM unnest(_judge.candidates) WITH ORDINALITY c (place, number)
+            JOIN @extschema@.outbox o ON o.ctid = c.place
+            WHERE o.token_id IS NULL
+              AND (o.expires_at <= _judge.moment) IS NOT TRUE
+            ORDER BY c.number
         );
-    ELSE
-        -- Mail that can no longer be used ends, whether or not its group is held.
-        doomed := ARRAY(
-            SELECT o.ctid
-            FROM @extschema@.outbox o
-            LEFT JOIN LATERAL (SELECT e.eligible FROM @extschema@._token_ends e WHERE e.token_id = o.token_id OFFSET 0) v ON true
-            WHERE o.ctid = ANY (_filter_claimable.candidates)
-              AND (o.expires_at <= _filter_claimable.moment OR (o.token_id IS NOT NULL AND v.eligible IS NOT TRUE))
-        );
-        IF doomed <> '{}' THEN
-            IF @extschema@._begin_changes() THEN
-                PERFORM @extschema@._end_useless_one_by_one(doomed, moment);
-            ELSE
-                PERFORM @extschema@._end_useless(doomed, moment);
-            END IF;
-            PERFORM @extschema@._end_changes();
-            candidates := ARRAY(SELECT c.place FROM unnest(candidates) c (place) WHERE c.place <> ALL (doomed));
-        END IF;
+        RETURN;
     END IF;
-    SELECT
-        coalesce(array_agg(o.ctid) FILTER (WHERE o.group_key IS NULL), '{}'),
-        array_agg(o.group_key ORDER BY o.priority, o.send_at, o.id) FILTER (WHERE o.group_key IS NOT NULL)
-    INTO ctids, keys
-    FROM (
-        SELECT w.ctid, w.group_key, w.priority, w.send_at, w.id
-        FROM @extschema@.outbox w
-        WHERE w.ctid = ANY (_filter_claimable.candidates)
-        -- Kept apart, so that no index is scanned for the order of the keys.
-        OFFSET 0
-    ) o;
-
-    groups := 0;
-    over := false;
-    IF keys IS NOT NULL THEN
-        SELECT f.* INTO open FROM @extschema@._free_groups(keys, group_limit) f;
-        groups := cardinality(open.free);
-        over := open.over;
-        held := ARRAY(SELECT DISTINCT k FROM unnest(keys) k WHERE k <> ALL (open.free));
-        ctids := ctids || ARRAY(
-            SELECT o.ctid
-            FROM @extschema@.outbox o
-            WHERE o.ctid = ANY (_filter_claimable.candidates)
-              AND o.group_key = ANY (open.free)
+    doomed := ARRAY(
+        SELECT o.ctid
+        FROM @extschema@.outbox o
+        LEFT JOIN LATERAL (SELECT e.eligible FROM @extschema@._token_ends e WHERE e.token_id = o.token_id OFFSET 0) v ON true
+        WHERE o.ctid = ANY (_judge.candidates)
+          AND (o.expires_at <= _judge.moment OR (o.token_id IS NOT NULL AND v.eligible IS NOT TRUE))
+    );
+    IF doomed <> '{}' THEN
+        ctids := ARRAY(
+            SELECT c.place
+            FROM unnest(candidates) WITH ORDINALITY c (place, number)
+            WHERE c.place NOT IN (SELECT d.place FROM unnest(doomed) d (place))
+            ORDER BY c.number
         );
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._filter_claimable(tid[], timestamptz, integer) IS
-    'Internal. Ends those of the locked rows that can no longer be sent. Returns the others whose group is free, the number of their groups, the groups that are held, whether there are more than group_limit groups, and whether token mail was left out because its tables are locked.';
+COMMENT ON FUNCTION @extschema@._judge(tid[], timestamptz) IS
+    'Internal. Which of these due rows can be sent, in the same order, and which have to end; and whether token mail was left out of both because its tables are locked.';

@@ -1,7 +1,8 @@
 -- Claims: a sender makes due mail its own for the time of a lease.
 --
--- A claim is committed before anything is sent (I5) and expires by the clock (55_leases.sql). Invariants: a row is
--- claimed by one claimant at a time (I2); rows of a group are claimed only while no other claim of it is in force.
+-- A claim is committed before anything is sent (I5) and expires by the clock (55_leases.sql). 40_look.sql finds the rows and
+-- 45_batch.sql changes them. Invariants: a row is claimed by one claimant at a time (I2); rows of a group are claimed only
+-- while no other claim of it is in force.
 -- Plans are generic: planning a batch again would cost as much as ten of its rows, and statistics of a queue mean
 -- nothing.
 
@@ -52,164 +53,34 @@ $$;
 COMMENT ON FUNCTION @extschema@._lease_or_default(interval) IS
     'Internal. The given lease, or mailroom.lease; raises an error unless it is positive.';
 
-CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS boolean
+CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS void
     LANGUAGE c VOLATILE STRICT
     AS 'MODULE_PATHNAME', '_claimed_wrapper';
 COMMENT ON FUNCTION @extschema@._claimed(timestamptz) IS
-    'Internal. Tells the worker when a lease ends, makes the commit of this transaction synchronous, and begins as _begin_changes.';
+    'Internal. Tells the worker when a lease ends, and makes the commit of this transaction synchronous.';
 
--- What a claim returns: a type of its own and not that of the outbox, to which an application may add columns. Domains
--- as in the outbox, so that no value is converted.
-CREATE TYPE @extschema@.claimed_mail AS (
-    id bigint,
-    message_id uuid,
-    state @extschema@.outbox_state,
-    priority @extschema@._priority,
-    send_at timestamptz,
-    created_at timestamptz,
-    updated_at timestamptz,
-    failed_attempts integer,
-    max_attempts integer,
-    ambiguous_attempts integer,
-    ambiguous_alone boolean,
-    claimed_until timestamptz,
-    token_id bigint,
-    account_id bigint,
-    expires_at timestamptz,
-    claimed_at timestamptz,
-    ended_at timestamptz,
-    transport @extschema@._transport,
-    item_key text,
-    group_key text,
-    kind @extschema@._kind,
-    recipients @extschema@._recipients,
-    cc @extschema@._addresses,
-    bcc @extschema@._addresses,
-    reply_to @extschema@._addresses,
-    subject @extschema@._one_line,
-    body_text @extschema@._body,
-    body_html @extschema@._body,
-    data @extschema@._variables,
-    secrets jsonb,
-    last_error text,
-    claimed_by text,
-    enqueued_by name,
-    provider_id text,
-    batch uuid,
-    fallback_from @extschema@._transport
-);
-COMMENT ON TYPE @extschema@.claimed_mail IS
-    'A mail as mailroom_claim and mailroom_claim_group return it, with the columns of outbox. Missing parts are rendered from templates, and secrets, here NULL, are merged into data.';
-
-CREATE FUNCTION @extschema@._note_ended(mails bigint, latest bigint, reason text) RETURNS void
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_note_ended_wrapper';
-COMMENT ON FUNCTION @extschema@._note_ended(bigint, bigint, text) IS
-    'Internal. Warns that so many mails, the latest with this id, ended as error and no claimant said so; a session warns at most once a minute.';
-
--- Long because it is one statement: the contents of a mail are no variable (I7).
-CREATE FUNCTION @extschema@._claim_rows(ctids tid[], claimant text, moment timestamptz, term interval)
-    RETURNS SETOF @extschema@.claimed_mail
+CREATE FUNCTION @extschema@._end_claim(scan text, is_sweep boolean, rest double precision, stops boolean, is_cut_off boolean, refused bigint)
+    RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off
-    SET enable_hashjoin = off
-    SET enable_mergejoin = off
-    SET jit = off
-    SET plan_cache_mode = force_generic_plan
 AS $$
-<<local>>
-DECLARE
-    claimed bigint;
 BEGIN
-    -- Rendered within the statement that returns it: the contents of a mail are no variable and no parameter (I7).
-    RETURN QUERY
-    WITH wanted AS MATERIALIZED (
-        SELECT
-            o.ctid AS place, o.kind, coalesce(o.data ->> 'locale', '') AS locale,
-            o.subject IS NULL AS lacks_subject,
-            o.body_text IS NULL AND o.body_html IS NULL AS lacks_body,
-            o.data || coalesce(s.secrets, '{}') AS variables,
-            o.expires_at, o.message_id, o.recipients
-        FROM @extschema@.outbox o
-        LEFT JOIN @extschema@._mail_secrets s ON s.place = o.ctid
-        WHERE o.ctid = ANY (_claim_rows.ctids)
-        ORDER BY o.priority, o.send_at, o.id
-    ), template AS MATERIALIZED (
-        SELECT d.kind, d.locale AS wanted, t.locale, t.subject, t.body_text, t.body_html
-        FROM (SELECT DISTINCT w.kind, w.locale FROM wanted w WHERE w.lacks_subject OR w.lacks_body) d
-        CROSS JOIN LATERAL @extschema@._template(d.kind::text, nullif(d.locale, '')) t
-    ), composed AS MATERIALIZED (
-        SELECT
-            m.place, m.variables, (m.rendered).subject, (m.rendered).body_text, (m.rendered).body_html,
-            CASE
-                WHEN octet_length(m.variables::text) > 1048576 THEN 'data has more than 1 MB together with the secrets'
-                WHEN NOT m.incomplete THEN NULL
-                WHEN m.locale IS NULL THEN format('there is no template for kind "%s"', m.kind)
-                WHEN (m.rendered).error IS NOT NULL THEN format('template %s/%s, %s', m.kind, m.locale, (m.rendered).error)
-            END AS error
-        FROM (
-            SELECT
-                w.place, w.kind, w.variables, w.lacks_subject OR w.lacks_body AS incomplete, t.locale,
-                -- Not in FROM, where each call would fill a tuplestore of its own.
-                @extschema@._render(
-                    CASE WHEN w.lacks_subject THEN t.subject END,
-                    -- The two bodies have the same contents, so a message has both of its own or neither.
-                    CASE WHEN w.lacks_body THEN t.body_text END,
-                    CASE WHEN w.lacks_body THEN t.body_html END,
-                    CASE
-                        WHEN t.locale IS NOT NULL
-                        THEN @extschema@._template_variables(
-                            w.variables, w.expires_at, w.kind::text, t.locale, w.message_id, w.recipients::text[]
-                        )
-                    END
-                ) AS rendered
-            FROM wanted w
-            LEFT JOIN template t ON t.kind = w.kind AND t.wanted = w.locale AND (w.lacks_subject OR w.lacks_body)
-        ) m
-    ), failed AS (
-        UPDATE @extschema@.outbox o
-        SET state = 'error',
-            secrets = NULL,
-            last_error = c.error,
-            updated_at = _claim_rows.moment,
-            ended_at = _claim_rows.moment
-        FROM composed c
-        WHERE o.ctid = c.place
-          AND c.error IS NOT NULL
-    )
-    UPDATE @extschema@.outbox o
-    SET state = 'claimed',
-        claimed_by = _claim_rows.claimant,
-        claimed_at = _claim_rows.moment,
-        claimed_until = _claim_rows.moment + _claim_rows.term,
-        updated_at = _claim_rows.moment
-    FROM composed c
-    WHERE o.ctid = c.place
-      AND c.error IS NULL
-    RETURNING
-        o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
-        o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
-        o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
-        coalesce(o.subject, c.subject::@extschema@._one_line),
-        coalesce(o.body_text, c.body_text::@extschema@._body),
-        coalesce(o.body_html, c.body_html::@extschema@._body),
-        c.variables::@extschema@._variables, NULL::jsonb,
-        o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch, o.fallback_from;
-    GET DIAGNOSTICS claimed = ROW_COUNT;
-    IF claimed < cardinality(ctids) THEN
-        -- State as text: there is one index to use. What ended earlier in the same claim has the same time.
-        PERFORM @extschema@._note_ended(least(count(*), cardinality(_claim_rows.ctids) - local.claimed), max(o.id), 'it cannot be rendered')
-        FROM @extschema@.outbox o
-        WHERE o.ended_at = _claim_rows.moment
-          AND o.state::text = 'error'
-          AND o.claimed_at IS NULL
-        HAVING count(*) > 0;
+    IF stops THEN
+        -- The next sweep goes on behind what this one came to.
+        PERFORM @extschema@._scan_note(scan, p.part, p.at, p.id, true) FROM @extschema@._scan_parts(scan) p WHERE is_sweep;
+        PERFORM @extschema@._scan_end(scan);
     END IF;
+    -- There may be rows before this session's positions, or more than one call looks at. Rows that were refused may be let go
+    -- later.
+    PERFORM @extschema@._announce_due(clock_timestamp() + CASE
+        WHEN NOT is_sweep THEN make_interval(secs => greatest(0.1, rest))
+        WHEN stops OR is_cut_off THEN interval '1 s'
+        WHEN refused > 0 THEN interval '10 s'
+    END);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._claim_rows(tid[], text, timestamptz, interval) IS
-    'Internal. Claims locked rows and returns them in the order of claims, with secrets merged into data and missing parts rendered from templates. Rows that cannot be rendered end as error and are not returned.';
+COMMENT ON FUNCTION @extschema@._end_claim(text, boolean, double precision, boolean, boolean, bigint) IS
+    'Internal. Ends the scan of a claim that got less than it wanted, stopped or was cut off: tells senders when to look again, if that may find more.';
 
 -- Long because transports and budgets are gone through in one loop, and rows are returned from within.
 CREATE FUNCTION @extschema@.mailroom_claim(
@@ -225,31 +96,36 @@ CREATE FUNCTION @extschema@.mailroom_claim(
     SET jit = off
     SET plan_cache_mode = force_generic_plan
 AS $$
-<<local>>
 DECLARE
-    wanted integer := coalesce(batch_limit, @extschema@._batch_limit());
+    asked CONSTANT integer := coalesce(batch_limit, @extschema@._batch_limit());
     who CONSTANT text := @extschema@._claimant(claimant);
     term CONSTANT interval := @extschema@._lease_or_default(lease);
     moment CONSTANT timestamptz := clock_timestamp();
     names CONSTANT text[] := @extschema@._transports(transports);
-    place integer := 1;
-    took_back boolean := false;
-    careful boolean;
-    bad integer := 0;
-    -- First all mail; then urgent mail, from what the budgets reserve for it.
-    up_to integer := 32767;
     budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
     room integer;
     urgent_room integer := 0;
-    found record;
-    asked CONSTANT integer := wanted;
+    wanted integer := asked;
     total integer := 0;
-    claimed integer;
-    shares record;
     fits boolean := true;
+    up_to integer;
+    of_transport text;
+    scan text;
+    is_sweep boolean;
+    rest double precision;
+    look integer;
+    row_limit bigint;
+    group_limit integer;
+    found_at timestamptz;
+    found record;
+    shares record;
+    claimed integer;
+    refused bigint;
+    refused_before bigint;
+    stops boolean;
 BEGIN
-    IF wanted < 1 THEN
-        PERFORM @extschema@._refuse_batch_limit(wanted, NULL::text);
+    IF asked < 1 THEN
+        PERFORM @extschema@._refuse_batch_limit(asked, NULL::text);
     END IF;
     IF budgeted THEN
         -- Each mail has at least one recipient.
@@ -258,85 +134,79 @@ BEGIN
     END IF;
     IF wanted > 0 OR urgent_room > 0 THEN
         PERFORM @extschema@._refuse_while_restoring();
-        took_back := @extschema@._expire_leases(moment, 1000) > 0;
+        PERFORM @extschema@._expire_leases(moment, 1000);
     END IF;
-    careful := @extschema@._begin_changes();
-    FOR round IN 1 .. 100 + cardinality(names) LOOP
-        IF up_to = 32767 AND urgent_room > room AND (wanted = 0 OR NOT fits) THEN
-            up_to := @extschema@._urgent_priority();
+    -- First all mail; then urgent mail, from what the budgets reserve for it.
+    FOREACH up_to IN ARRAY ARRAY[32767, @extschema@._urgent_priority()] LOOP
+        IF up_to < 32767 THEN
+            EXIT WHEN (urgent_room > room AND (wanted = 0 OR NOT fits)) IS NOT TRUE;
             wanted := least(asked, urgent_room) - total;
             fits := true;
         END IF;
-        EXIT WHEN wanted <= 0 OR NOT fits OR place > cardinality(names);
-        SELECT g.*
-        INTO found
-        FROM @extschema@._select_due(names[place], false, up_to, wanted, moment, took_back) g;
-        IF found.ctids = '{}' THEN
-            IF careful AND up_to = 32767 THEN
-                PERFORM @extschema@._forget_bad_rows(names[place]);
+        FOREACH of_transport IN ARRAY names LOOP
+            EXIT WHEN wanted <= 0 OR NOT fits;
+            scan := 'due ' || of_transport;
+            is_sweep := @extschema@._scan_begin(scan);
+            look := wanted;
+            row_limit := 10000 + 2 * wanted::bigint;
+            -- Of the server's max_locks_per_transaction * max_connections.
+            group_limit := 256;
+            refused_before := @extschema@._refused();
+            LOOP
+                SELECT l.*
+                INTO found
+                FROM @extschema@._look_for_due(
+                    scan, is_sweep, of_transport, false, up_to, look, moment, NULL::text[], row_limit, group_limit
+                ) l;
+                rest := @extschema@._scan_end(scan);
+                found_at := clock_timestamp();
+                refused := @extschema@._refused();
+                row_limit := found.row_limit;
+                group_limit := found.group_limit;
+                IF found.doomed <> '{}' THEN
+                    PERFORM @extschema@._end_useless(found.doomed, moment);
+                END IF;
+                IF budgeted AND found.ctids <> '{}' THEN
+                    SELECT b.* INTO shares FROM @extschema@._within_budgets(found.ctids) b;
+                    found.ctids := shares.ctids;
+                    fits := shares.beyond = '{}';
+                    IF NOT fits THEN
+                        PERFORM @extschema@._wait_for_budgets(shares.beyond, scan);
+                    END IF;
+                END IF;
+                claimed := 0;
+                IF found.ctids <> '{}' THEN
+                    PERFORM @extschema@._claimed(moment + term);
+                    RETURN QUERY
+                    SELECT m.* FROM @extschema@._claim_batch(found.ctids, found.is_plain, who, moment, term, wanted) m;
+                    GET DIAGNOSTICS claimed = ROW_COUNT;
+                    IF budgeted AND claimed < cardinality(found.ctids) THEN
+                        PERFORM @extschema@._refund_unclaimed(shares.ids, who, moment);
+                    END IF;
+                END IF;
+                IF @extschema@._refused() > refused THEN
+                    -- Rows that stay are no better than dead ones.
+                    PERFORM @extschema@._scan_spend(scan, extract(epoch FROM clock_timestamp() - found_at)::double precision);
+                END IF;
+                wanted := wanted - claimed;
+                total := total + claimed;
+                refused := @extschema@._refused() - refused_before;
+                -- So that the transaction stays short.
+                stops := refused >= 1000 OR row_limit <= 0;
+                EXIT WHEN wanted <= 0 OR NOT fits OR NOT found.is_full OR group_limit <= 0 OR stops;
+                -- Others hold some of these rows, or took them. Look further ahead than is wanted.
+                look := wanted + CASE WHEN budgeted THEN 0 ELSE 2 * cardinality(found.ctids) END;
+            END LOOP;
+            IF wanted <= 0 AND claimed < cardinality(found.ctids) THEN
+                PERFORM @extschema@._put_back(scan, found.ctids);
+            ELSIF wanted > 0 AND group_limit <= 0 THEN
+                -- The next call may lock as many groups again.
+                PERFORM @extschema@._announce_due(moment);
+            ELSIF wanted > 0 AND fits THEN
+                PERFORM @extschema@._end_claim(scan, is_sweep, rest, stops, found.is_cut_off, refused);
             END IF;
-            place := place + 1;
-            CONTINUE;
-        END IF;
-        IF budgeted THEN
-            SELECT b.* INTO shares FROM @extschema@._within_budgets(found.ctids) b;
-            found.ctids := shares.ctids;
-            fits := shares.beyond = '{}';
-            IF NOT fits THEN
-                PERFORM @extschema@._wait_for_budgets(shares.beyond, false);
-            END IF;
-            CONTINUE WHEN found.ctids = '{}';
-        END IF;
-        PERFORM @extschema@._claimed(moment + term);
-        -- Each function, sort and CTE that a row passes through copies it. Most rows are complete, and most batches are
-        -- stored in the order of claims, which is the order in which UPDATE returns rows selected by ctid.
-        IF careful THEN
-            RETURN QUERY
-            SELECT c.* FROM @extschema@._claim_one_by_one(found.ctids, who, moment, term, wanted) c;
-        ELSIF found.in_order
-            AND found.ctids = ARRAY(SELECT u.place FROM unnest(found.ctids) u (place) ORDER BY u.place)
-        THEN
-            RETURN QUERY
-            UPDATE @extschema@.outbox o
-            SET state = 'claimed',
-                claimed_by = local.who,
-                claimed_at = local.moment,
-                claimed_until = local.moment + local.term,
-                updated_at = local.moment
-            WHERE o.ctid = ANY (found.ctids)
-            RETURNING
-                o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
-                o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
-                o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
-                o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id, o.batch, o.fallback_from;
-        ELSE
-            RETURN QUERY
-            SELECT c.* FROM @extschema@._claim_rows(found.ctids, who, moment, term) c;
-        END IF;
-        GET DIAGNOSTICS claimed = ROW_COUNT;
-        IF budgeted AND claimed < cardinality(found.ctids) THEN
-            PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
-        END IF;
-        wanted := wanted - claimed;
-        total := total + claimed;
-        -- Other rows may take the place of rows that could not be rendered or changed.
-        IF careful AND claimed < cardinality(found.ctids) THEN
-            PERFORM @extschema@._announce_due(moment + interval '1 s');
-            bad := bad + cardinality(found.ctids) - claimed;
-            IF bad >= 1000 THEN
-                -- So that the transaction stays short; the next call goes on behind them.
-                place := place + 1;
-            END IF;
-        ELSIF NOT careful AND fits AND claimed = cardinality(found.ctids) AND wanted > 0 THEN
-            place := place + 1;
-        END IF;
-        IF round = 100 + cardinality(names) THEN
-            -- There are more such rows, or a trigger of the application keeps rows unchanged: tell senders to look
-            -- again.
-            PERFORM @extschema@._announce_due(moment + interval '1 s');
-        END IF;
+        END LOOP;
     END LOOP;
-    PERFORM @extschema@._end_changes();
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim(integer, interval, text, text[]) IS

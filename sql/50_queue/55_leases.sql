@@ -5,28 +5,8 @@
 -- leader, so its leases are waited for. Senders extend and release. Invariants: an expired lease counts as a failed
 -- attempt, and five in a row end the mail; a release does not count; neither waits for another session (I3).
 
-CREATE FUNCTION @extschema@._leases_begin(moment timestamptz, OUT after timestamptz, OUT until timestamptz)
-    RETURNS SETOF record
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_leases_begin_wrapper';
-COMMENT ON FUNCTION @extschema@._leases_begin(timestamptz) IS
-    'Internal. Begins a search for leases that ended by this time: the range of lease ends to look at first.';
-
-CREATE FUNCTION @extschema@._leases_next(came_to timestamptz, OUT after timestamptz, OUT until timestamptz)
-    RETURNS SETOF record
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_leases_next_wrapper';
-COMMENT ON FUNCTION @extschema@._leases_next(timestamptz) IS
-    'Internal. Ends the search of a range, having reached this lease end: the range to look at next, or no row.';
-
-CREATE FUNCTION @extschema@._leases_from() RETURNS timestamptz
-    LANGUAGE c STABLE
-    AS 'MODULE_PATHNAME', '_leases_from_wrapper';
-COMMENT ON FUNCTION @extschema@._leases_from() IS
-    'Internal. The lease end from which this session''s next search starts.';
-
 -- Long because one statement judges, records and takes back the claims.
-CREATE FUNCTION @extschema@._expire_claims(ctids tid[], moment timestamptz) RETURNS void
+CREATE FUNCTION @extschema@._expire_claims(ctids tid[], moment timestamptz) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -35,10 +15,22 @@ CREATE FUNCTION @extschema@._expire_claims(ctids tid[], moment timestamptz) RETU
     -- The sort of its window function has a high cost estimate here, which would start JIT compilation.
     SET jit = off
 AS $$
+<<local>>
 DECLARE
+    locked tid[];
+    taken integer;
     ended bigint;
     latest bigint;
+    alone boolean;
 BEGIN
+    locked := ARRAY(
+        SELECT o.ctid
+        FROM @extschema@.outbox o
+        WHERE o.ctid = ANY (_expire_claims.ctids)
+          AND o.state::text = 'claimed'
+          AND o.claimed_until <= _expire_claims.moment
+        FOR NO KEY UPDATE SKIP LOCKED
+    );
     WITH lapsed AS MATERIALIZED (
         SELECT
             o.ctid AS place, o.id, o.failed_attempts + 1 AS attempt, o.max_attempts, o.send_at, o.expires_at, o.batch, o.claimed_at,
@@ -57,7 +49,7 @@ BEGIN
                     AND s.attempt > a.attempt
               )
         ) r
-        WHERE o.ctid = ANY (_expire_claims.ctids)
+        WHERE o.ctid = ANY (local.locked)
     ), judged AS MATERIALIZED (
         SELECT
             l.place,
@@ -66,7 +58,7 @@ BEGIN
                 -- A mail that five senders in a row did not survive is not given to a sixth. After a retry it has five
                 -- more.
                 WHEN l.attempt >= l.max_attempts OR l.in_a_row % 5 = 0 THEN 'error'
-                WHEN l.expires_at <= moment THEN 'expired'
+                WHEN l.expires_at <= _expire_claims.moment THEN 'expired'
                 ELSE 'scheduled'
             END::@extschema@.outbox_state AS next,
             -- Mails that are sent together again are due together.
@@ -76,13 +68,13 @@ BEGIN
             -- The first time at once: most often it was not the mail that ended the sender.
             SELECT CASE
                 WHEN l.in_a_row % 5 = 1 THEN l.send_at
-                ELSE @extschema@._due_again((l.in_a_row % 5)::integer, NULL::integer, NULL::interval, l.expires_at, moment)
+                ELSE @extschema@._due_again((l.in_a_row % 5)::integer, NULL::integer, NULL::interval, l.expires_at, _expire_claims.moment)
             END AS again
             OFFSET 0
         ) w
     ), noted AS (
         INSERT INTO @extschema@._new_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
-        SELECT l.id, l.attempt, 'lease_expired', l.claimed_at, moment, l.claimed_by, l.transport, 'lease expired'
+        SELECT l.id, l.attempt, 'lease_expired', l.claimed_at, _expire_claims.moment, l.claimed_by, l.transport, 'lease expired'
         FROM lapsed l
     ), changed AS (
         UPDATE @extschema@.outbox o
@@ -99,16 +91,27 @@ BEGIN
         WHERE o.ctid = j.place
         RETURNING o.id, o.state
     )
-    SELECT count(*), max(c.id) INTO ended, latest FROM changed c WHERE c.state = 'error';
+    SELECT count(*), count(*) FILTER (WHERE c.state = 'error'), max(c.id) FILTER (WHERE c.state = 'error')
+    INTO taken, ended, latest
+    FROM changed c;
     IF ended > 0 THEN
         PERFORM @extschema@._note_ended(ended, latest, 'the leases of its claims expired');
     END IF;
+    RETURN taken;
+EXCEPTION
+    WHEN OTHERS THEN
+        alone := @extschema@._passes_by(SQLSTATE, ctids);
+        IF alone IS NULL THEN
+            RAISE;
+        ELSIF alone THEN
+            RETURN 0;
+        END IF;
+        RETURN (SELECT sum(@extschema@._expire_claims(ARRAY[u.place], moment)) FROM unnest(ctids) u (place));
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._expire_claims(tid[], timestamptz) IS
-    'Internal. Takes back these locked claims, whose lease has ended by this time.';
+    'Internal. Takes back these claims, whose lease has ended by this time; leaves those that others hold, and those that cannot be changed. Returns how many it took back.';
 
--- Long because it looks for claims range by range, and takes them back together or one at a time.
 CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -117,73 +120,74 @@ CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer
     SET enable_sort = off
     SET jit = off
 AS $$
-<<local>>
 DECLARE
-    ctids tid[];
-    part record;
-    looked record;
-    one tid;
-    kept integer := 0;
+    found record;
+    taken integer;
 BEGIN
-    -- From where the last search ended and, as often as this session's budget allows, before that: a session that was
-    -- settling an expired claim may have been rolled back.
-    SELECT p.after, p.until INTO part FROM @extschema@._leases_begin(moment) p;
-    LOOP
-        SELECT array_agg(s.place) AS ctids, count(*)::integer AS found, max(s.claimed_until) AS last
-        INTO looked
-        FROM (
-            SELECT o.ctid AS place, o.claimed_until
-            FROM @extschema@.outbox o
-            WHERE o.state = 'claimed'
-              AND o.claimed_until > part.after
-              AND o.claimed_until <= part.until
-            ORDER BY o.claimed_until
-            LIMIT _expire_leases.row_limit - coalesce(cardinality(local.ctids), 0)
-            FOR NO KEY UPDATE SKIP LOCKED
-        ) s;
-        ctids := ctids || looked.ctids;
-        -- There may be more with the same lease end as the last.
-        SELECT p.after, p.until
-        INTO part
-        FROM @extschema@._leases_next(CASE
-            WHEN cardinality(ctids) = row_limit AND looked.found > 0 THEN looked.last - interval '1 us'
-            WHEN cardinality(ctids) = row_limit THEN part.after
-            ELSE part.until
-        END) p;
-        EXIT WHEN NOT FOUND OR cardinality(ctids) = row_limit;
-    END LOOP;
-    IF ctids IS NULL THEN
+    PERFORM @extschema@._scan_begin('leases'::text);
+    SELECT array_agg(l.place) AS ctids, count(*) = _expire_leases.row_limit AS is_full, max(l.claimed_until) AS last
+    INTO found
+    FROM (
+        SELECT o.ctid AS place, o.claimed_until
+        FROM @extschema@.outbox o
+        WHERE o.state = 'claimed'
+          AND o.claimed_until > (SELECT s.at FROM @extschema@._scan_start('leases'::text, 0::smallint) s)
+          AND o.claimed_until <= _expire_leases.moment
+        ORDER BY o.claimed_until
+        LIMIT _expire_leases.row_limit
+    ) l;
+    -- There may be more with the same lease end as the last.
+    PERFORM @extschema@._scan_note(
+        'leases'::text, 0::smallint, CASE WHEN found.is_full THEN found.last - interval '1 us' ELSE moment END, 0::bigint, found.is_full
+    );
+    PERFORM @extschema@._scan_end('leases'::text);
+    IF found.ctids IS NULL THEN
         RETURN 0;
     END IF;
-    IF @extschema@._begin_changes() THEN
-        FOREACH one IN ARRAY ctids LOOP
-            <<change>>
-            BEGIN
-                PERFORM @extschema@._expire_claims(ARRAY[one], moment);
-            EXCEPTION
-                WHEN OTHERS THEN
-                    IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
-                        RAISE;
-                    END IF;
-                    kept := kept + 1;
-                    PERFORM @extschema@._note_bad_row(o.id, o.transport, change.sqlstate) FROM @extschema@.outbox o WHERE o.ctid = local.one;
-            END;
-        END LOOP;
-    ELSE
-        PERFORM @extschema@._expire_claims(ctids, moment);
+    taken := @extschema@._expire_claims(found.ctids, moment);
+    IF taken < cardinality(found.ctids) THEN
+        PERFORM @extschema@._announce_due(moment + CASE WHEN found.is_full THEN interval '1 s' ELSE interval '10 s' END);
     END IF;
-    PERFORM @extschema@._end_changes();
-    IF kept > 0 THEN
-        PERFORM @extschema@._announce_due(moment + interval '1 s');
+    IF taken > 0 THEN
+        PERFORM @extschema@._mail_due(moment, false, false);
     END IF;
-    IF kept < cardinality(ctids) THEN
-        PERFORM @extschema@._mail_due(moment);
-    END IF;
-    RETURN cardinality(ctids) - kept;
+    RETURN taken;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._expire_leases(timestamptz, integer) IS
     'Internal. Takes back up to row_limit claims whose lease has ended by this time; each counts as a failed attempt, and the fifth in a row ends the mail. Returns how many.';
+
+CREATE FUNCTION @extschema@._end_leases(ctids tid[], moment timestamptz) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET jit = off
+AS $$
+<<local>>
+DECLARE
+    locked tid[];
+    ended integer;
+    alone boolean;
+BEGIN
+    locked := ARRAY(
+        SELECT o.ctid FROM @extschema@.outbox o WHERE o.ctid = ANY (_end_leases.ctids) AND o.state::text = 'claimed' FOR NO KEY UPDATE SKIP LOCKED
+    );
+    UPDATE @extschema@.outbox o SET claimed_until = _end_leases.moment WHERE o.ctid = ANY (local.locked);
+    GET DIAGNOSTICS ended = ROW_COUNT;
+    RETURN ended;
+EXCEPTION
+    WHEN OTHERS THEN
+        alone := @extschema@._passes_by(SQLSTATE, ctids);
+        IF alone IS NULL THEN
+            RAISE;
+        ELSIF alone THEN
+            RETURN 0;
+        END IF;
+        RETURN (SELECT sum(@extschema@._end_leases(ARRAY[u.place], moment)) FROM unnest(ctids) u (place));
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._end_leases(tid[], timestamptz) IS
+    'Internal. Ends the leases of these claims; leaves those that others hold, and those that cannot be changed. Returns how many it ended.';
 
 CREATE FUNCTION @extschema@._expire_previous_claims(timeline text) RETURNS integer
     LANGUAGE plpgsql
@@ -195,44 +199,19 @@ AS $$
 DECLARE
     mine CONSTANT text := 'mailroom worker/' || timeline || '/';
     moment CONSTANT timestamptz := clock_timestamp();
-    orphans tid[];
-    one tid;
-    ended integer := 0;
 BEGIN
     -- What they published goes with them, on any timeline: there is one worker at a time.
     PERFORM @extschema@._forget_workers();
-    orphans := ARRAY(
-        SELECT c.ctid
-        FROM @extschema@.outbox c
-        WHERE c.state = 'claimed'
-          AND c.claimed_until > local.moment
-          AND starts_with(c.claimed_by, local.mine)
-        FOR NO KEY UPDATE SKIP LOCKED
+    RETURN @extschema@._end_leases(
+        ARRAY(
+            SELECT o.ctid
+            FROM @extschema@.outbox o
+            WHERE o.state = 'claimed'
+              AND o.claimed_until > local.moment
+              AND starts_with(o.claimed_by, local.mine)
+        ),
+        local.moment
     );
-    -- This happens once, so it does not fail first for a row that cannot be changed.
-    BEGIN
-        UPDATE @extschema@.outbox o SET claimed_until = local.moment WHERE o.ctid = ANY (local.orphans);
-        RETURN cardinality(orphans);
-    EXCEPTION
-        WHEN OTHERS THEN
-            IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
-                RAISE;
-            END IF;
-    END;
-    FOREACH one IN ARRAY orphans LOOP
-        <<change>>
-        BEGIN
-            UPDATE @extschema@.outbox o SET claimed_until = local.moment WHERE o.ctid = ANY (ARRAY[local.one]);
-            ended := ended + 1;
-        EXCEPTION
-            WHEN OTHERS THEN
-                IF NOT @extschema@._may_pass_by(SQLSTATE) THEN
-                    RAISE;
-                END IF;
-                PERFORM @extschema@._note_bad_row(o.id, o.transport, change.sqlstate) FROM @extschema@.outbox o WHERE o.ctid = local.one;
-        END;
-    END LOOP;
-    RETURN ended;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._expire_previous_claims(text) IS
@@ -266,7 +245,7 @@ BEGIN
             END AS is_ours
         FROM (
             SELECT u.place, min(u.claimed_until) AS claimed_until
-            FROM @extschema@._lock_claimed(ids, who, tries) u
+            FROM @extschema@._lock_claimed(_set_lease_end.ids, local.who, _set_lease_end.tries) u
             GROUP BY u.place
         ) h
         JOIN @extschema@.outbox o ON o.ctid = h.place
@@ -286,13 +265,13 @@ BEGIN
     SELECT
         ARRAY(
             SELECT u.id
-            FROM unnest(ids) WITH ORDINALITY u (id, item)
+            FROM unnest(_set_lease_end.ids) WITH ORDINALITY u (id, item)
             WHERE EXISTS (SELECT FROM changed c WHERE c.id = u.id)
             ORDER BY u.item
         ),
         (SELECT bool_or(c.earlier) FROM changed c)
     INTO held, earlier;
-    PERFORM @extschema@._mail_due(CASE WHEN until IS NULL THEN moment WHEN earlier THEN until END);
+    PERFORM @extschema@._mail_due(CASE WHEN until IS NULL THEN moment WHEN earlier THEN until END, false, false);
     RETURN held;
 END;
 $$;
@@ -322,7 +301,7 @@ BEGIN
         INTO held, claimed_at, sizes
         FROM (
             SELECT DISTINCT h.place
-            FROM @extschema@._lock_claimed(ids, @extschema@._claimant(claimant), failed_attempts) h
+            FROM @extschema@._lock_claimed(mailroom_release_many.ids, @extschema@._claimant(mailroom_release_many.claimant), mailroom_release_many.failed_attempts) h
         ) u
         JOIN @extschema@.outbox o ON o.ctid = u.place;
     END IF;

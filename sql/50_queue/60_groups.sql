@@ -23,7 +23,7 @@ BEGIN
     -- fits it.
     RETURN ARRAY(
         SELECT c.group_key
-        FROM (SELECT DISTINCT u.group_key FROM unnest(candidates) u (group_key) WHERE u.group_key IS NOT NULL) c
+        FROM (SELECT DISTINCT u.group_key FROM unnest(_held_groups.candidates) u (group_key) WHERE u.group_key IS NOT NULL) c
         WHERE EXISTS (
             SELECT
             FROM @extschema@.outbox o
@@ -37,7 +37,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._held_groups(text[], timestamptz) IS
     'Internal. Those of the groups that have a claim in force at this time.';
 
-CREATE FUNCTION @extschema@._free_groups(candidates text[], row_limit integer, OUT free text[], OUT over boolean)
+CREATE FUNCTION @extschema@._free_groups(candidates text[]) RETURNS text[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -45,62 +45,127 @@ CREATE FUNCTION @extschema@._free_groups(candidates text[], row_limit integer, O
 AS $$
 DECLARE
     held text[] := @extschema@._held_groups(candidates, clock_timestamp());
-    wanted text[];
+    locked text[];
 BEGIN
-    wanted := ARRAY(
-        SELECT c.group_key
-        FROM unnest(candidates) WITH ORDINALITY c (group_key, number)
-        WHERE c.group_key <> ALL (held)
-        GROUP BY c.group_key
-        ORDER BY min(c.number)
-        LIMIT row_limit + 1
+    locked := ARRAY(
+        SELECT DISTINCT c.group_key FROM unnest(candidates) c (group_key) WHERE c.group_key NOT IN (SELECT h.group_key FROM unnest(held) h (group_key))
     );
-    over := cardinality(wanted) > row_limit;
     -- A claimant holds the lock of a group until its claim is committed or rolled back. The next holder queries the
     -- claims again, in a new statement, whose snapshot contains what the previous holder committed: one statement that
     -- locks and queries could see an older state.
-    wanted := ARRAY(
-        SELECT w.group_key
-        FROM unnest(wanted[:row_limit]) w (group_key)
-        WHERE @extschema@._try_lock_group(hashtextextended(w.group_key, 0))
+    locked := ARRAY(
+        SELECT c.group_key FROM unnest(locked) c (group_key) WHERE @extschema@._try_lock_group(hashtextextended(c.group_key, 0))
     );
-    held := @extschema@._held_groups(wanted, clock_timestamp());
-    free := ARRAY(SELECT w.group_key FROM unnest(wanted) w (group_key) WHERE w.group_key <> ALL (held));
+    held := @extschema@._held_groups(locked, clock_timestamp());
+    RETURN ARRAY(SELECT l.group_key FROM unnest(locked) l (group_key) WHERE l.group_key <> ALL (held));
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._free_groups(text[], integer) IS
-    'Internal. Locks the first row_limit of the groups and returns those without a claim in force, and whether there are more; no other session can claim them before the transaction ends. Requires READ COMMITTED.';
+COMMENT ON FUNCTION @extschema@._free_groups(text[]) IS
+    'Internal. Locks these groups and returns those without a claim in force; no other session can claim them before the transaction ends. Requires READ COMMITTED.';
 
-CREATE FUNCTION @extschema@._lock_group_due(wanted text, of_transports text[], moment timestamptz, row_limit integer) RETURNS tid[]
-    LANGUAGE sql
+CREATE FUNCTION @extschema@._look_at_group(
+    wanted text,
+    of_transports text[],
+    after_priority smallint,
+    after_send_at timestamptz,
+    after_id bigint,
+    moment timestamptz,
+    row_limit integer,
+    OUT ctids tid[], OUT priorities smallint[], OUT send_ats timestamptz[], OUT ids bigint[], OUT looked integer
+)
+    LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET jit = off
 AS $$
-    SELECT array_agg(s.place)
+BEGIN
+    SELECT array_agg(g.place), array_agg(g.priority), array_agg(g.send_at), array_agg(g.id), count(*)
+    INTO ctids, priorities, send_ats, ids, looked
     FROM (
-        SELECT l.place
-        FROM unnest(of_transports) t (transport)
+        SELECT l.place, l.priority, l.send_at, l.id
+        FROM unnest(_look_at_group.of_transports) t (transport)
         CROSS JOIN LATERAL (
-            SELECT o.ctid AS place, o.priority, o.send_at, o.id
+            SELECT o.ctid AS place, o.priority::smallint AS priority, o.send_at, o.id
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
-              AND o.group_key = _lock_group_due.wanted
+              AND o.group_key = _look_at_group.wanted
               AND o.transport = t.transport COLLATE "C"
-              AND o.send_at <= _lock_group_due.moment
-              AND o.id NOT IN (SELECT unnest(@extschema@._bad_rows(b.name)) FROM unnest(_lock_group_due.of_transports) b (name))
+              AND o.send_at <= _look_at_group.moment
+              AND (o.priority, o.send_at, o.id) > (_look_at_group.after_priority, _look_at_group.after_send_at, _look_at_group.after_id)
             ORDER BY o.priority, o.send_at, o.id
-            LIMIT _lock_group_due.row_limit
-            FOR NO KEY UPDATE OF o SKIP LOCKED
+            LIMIT _look_at_group.row_limit
         ) l
         ORDER BY l.priority, l.send_at, l.id
-        LIMIT row_limit
-    ) s
+        LIMIT _look_at_group.row_limit
+    ) g;
+END;
 $$;
-COMMENT ON FUNCTION @extschema@._lock_group_due(text, text[], timestamptz, integer) IS
-    'Internal. Locks the first due rows of a group in these transports, up to row_limit (NULL: all), and returns their ctids; NULL if there are none.';
+COMMENT ON FUNCTION @extschema@._look_at_group(text, text[], smallint, timestamptz, bigint, timestamptz, integer) IS
+    'Internal. The first due rows of a group in these transports after a position, in the order of claims.';
 
 -- Long because rows are returned from within its loop, as in mailroom_claim.
+CREATE FUNCTION @extschema@._claim_group(wanted text, names text[], claimant text, moment timestamptz, term interval, batch_limit integer)
+    RETURNS SETOF @extschema@.claimed_mail
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET jit = off
+AS $$
+DECLARE
+    budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
+    refused_before CONSTANT bigint := @extschema@._refused();
+    after_priority smallint := -32768;
+    after_send_at timestamptz := '-infinity';
+    after_id bigint := 0;
+    asked integer;
+    seen record;
+    judged record;
+    shares record;
+    fits boolean := true;
+    claimed integer;
+BEGIN
+    LOOP
+        asked := least(batch_limit, 1000);
+        SELECT l.*
+        INTO seen
+        FROM @extschema@._look_at_group(wanted, names, after_priority, after_send_at, after_id, moment, asked) l;
+        EXIT WHEN seen.looked = 0;
+        after_priority := seen.priorities[seen.looked];
+        after_send_at := seen.send_ats[seen.looked];
+        after_id := seen.ids[seen.looked];
+        SELECT j.* INTO judged FROM @extschema@._judge(seen.ctids, moment) j;
+        IF judged.doomed <> '{}' THEN
+            PERFORM @extschema@._end_useless(judged.doomed, moment);
+        END IF;
+        IF judged.later THEN
+            PERFORM @extschema@._announce_due(moment + interval '1 s');
+        END IF;
+        IF budgeted AND judged.ctids <> '{}' THEN
+            SELECT b.* INTO shares FROM @extschema@._within_budgets(judged.ctids) b;
+            judged.ctids := shares.ctids;
+            fits := shares.beyond = '{}';
+            IF NOT fits THEN
+                PERFORM @extschema@._wait_for_budgets(shares.beyond, NULL::text);
+            END IF;
+        END IF;
+        IF judged.ctids <> '{}' THEN
+            PERFORM @extschema@._claimed(moment + term);
+            RETURN QUERY
+            SELECT m.* FROM @extschema@._claim_batch(judged.ctids, false, claimant, moment, term, NULL::integer) m;
+            GET DIAGNOSTICS claimed = ROW_COUNT;
+            IF budgeted AND claimed < cardinality(judged.ctids) THEN
+                PERFORM @extschema@._refund_unclaimed(shares.ids, claimant, moment);
+            END IF;
+            batch_limit := batch_limit - claimed;
+        END IF;
+        EXIT WHEN batch_limit <= 0 OR NOT fits OR seen.looked < asked OR @extschema@._refused() - refused_before >= 1000;
+    END LOOP;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._claim_group(text, text[], text, timestamptz, interval, integer) IS
+    'Internal. Claims the due mails of a group that the caller has locked, up to batch_limit (NULL: all), and returns them as _claim_rows.';
+
+-- Long because groups are looked for until one has a mail that can be claimed.
 CREATE FUNCTION @extschema@.mailroom_claim_group(
     batch_limit integer DEFAULT NULL,
     lease interval DEFAULT NULL,
@@ -114,22 +179,24 @@ CREATE FUNCTION @extschema@.mailroom_claim_group(
     SET enable_seqscan = off
     SET jit = off
 AS $$
-<<local>>
 DECLARE
-    wanted text := mailroom_claim_group.group_key;
-    candidates text[] := ARRAY[wanted];
+    who CONSTANT text := @extschema@._claimant(claimant);
     term CONSTANT interval := @extschema@._lease_or_default(lease);
     moment CONSTANT timestamptz := clock_timestamp();
     names CONSTANT text[] := @extschema@._transports(transports);
     of_transport text;
-    took_back boolean;
-    careful boolean;
-    first tid[] := '{}'::tid[];
-    judged record;
-    -- NULL without budgets.
-    gathered integer;
-    shares record;
-    claimed integer := 0;
+    scan text;
+    is_sweep boolean;
+    rest double precision;
+    row_limit bigint := 10000;
+    group_limit integer := 256;
+    found_at timestamptz;
+    candidate record;
+    first text;
+    tried text[] := '{}';
+    stops boolean;
+    refused bigint;
+    refused_before CONSTANT bigint := @extschema@._refused();
 BEGIN
     IF batch_limit < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for all that is due of the group.'::text);
@@ -140,89 +207,54 @@ BEGIN
             DETAIL = format('This transaction is %s and cannot see claims that were committed after it began.', upper(current_setting('transaction_isolation') COLLATE "C")),
             HINT = 'Use BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
-    IF wanted IS NULL THEN
-        PERFORM @extschema@._refuse_while_restoring();
-        took_back := @extschema@._expire_leases(moment, 1000) > 0;
-        careful := @extschema@._begin_changes();
-        FOREACH of_transport IN ARRAY names LOOP
-            -- The first group may have nothing but bad rows. Then the next ones are needed.
-            first := first || (
-                SELECT g.ctids
-                FROM @extschema@._select_due(of_transport, true, 32767, CASE WHEN careful THEN 100 ELSE 1 END, moment, took_back) g
-            );
-            EXIT WHEN first <> '{}' AND NOT careful;
-        END LOOP;
-        PERFORM @extschema@._end_changes();
-        -- Read first, so that no index is scanned for the order of the keys.
-        WITH due AS MATERIALIZED (
-            SELECT o.group_key, array_position(local.names, o.transport::text COLLATE "C") AS place, o.priority, o.send_at, o.id
-            FROM @extschema@.outbox o
-            WHERE o.ctid = ANY (local.first)
-        )
-        SELECT coalesce(array_agg(k.group_key ORDER BY k.place, k.priority, k.send_at, k.id), '{}'::text[])
-        INTO candidates
-        FROM (
-            SELECT DISTINCT ON (d.group_key) d.group_key, d.place, d.priority, d.send_at, d.id
-            FROM due d
-            ORDER BY d.group_key, d.place, d.priority, d.send_at, d.id
-        ) k;
-    ELSE
-        PERFORM @extschema@._refuse_while_restoring();
-        PERFORM @extschema@._expire_leases(moment, 1000);
-        -- Before its rows are locked: there may be many, and another session may be about to claim them.
-        IF (SELECT f.free = '{}' FROM @extschema@._free_groups(ARRAY[wanted], 1) f) THEN
-            RETURN;
+    PERFORM @extschema@._refuse_while_restoring();
+    PERFORM @extschema@._expire_leases(moment, 1000);
+    IF group_key IS NOT NULL THEN
+        IF @extschema@._free_groups(ARRAY[group_key]) <> '{}' THEN
+            RETURN QUERY SELECT m.* FROM @extschema@._claim_group(group_key, names, who, moment, term, batch_limit) m;
         END IF;
+        RETURN;
     END IF;
-    <<of_groups>>
-    FOREACH wanted IN ARRAY candidates LOOP
-        FOR round IN 1 .. 100 LOOP
-            careful := @extschema@._begin_changes();
-            -- So many bad rows may be in front of others.
-            first := @extschema@._lock_group_due(
-                wanted, names, moment, CASE WHEN careful AND batch_limit < 100 THEN 100 ELSE batch_limit END
-            );
-            EXIT WHEN first IS NULL;
-            SELECT j.* INTO judged FROM @extschema@._filter_claimable(first, moment, 1) j;
-            IF judged.later OR careful AND cardinality(judged.ctids) < cardinality(first) THEN
-                PERFORM @extschema@._announce_due(moment + interval '1 s');
-            ELSIF cardinality(judged.ctids) < cardinality(first) AND coalesce(judged.held, '{}') = '{}' THEN
-                -- Some rows ended instead, and there may be others after them.
-                CONTINUE;
+    FOREACH of_transport IN ARRAY names LOOP
+        scan := 'groups ' || of_transport;
+        is_sweep := @extschema@._scan_begin(scan);
+        LOOP
+            SELECT l.*
+            INTO candidate
+            FROM @extschema@._look_for_due(scan, is_sweep, of_transport, true, 32767, 1, moment, tried, row_limit, group_limit) l;
+            rest := @extschema@._scan_end(scan);
+            found_at := clock_timestamp();
+            refused := @extschema@._refused();
+            row_limit := candidate.row_limit;
+            group_limit := candidate.group_limit;
+            IF candidate.doomed <> '{}' THEN
+                PERFORM @extschema@._end_useless(candidate.doomed, moment);
             END IF;
-            EXIT WHEN judged.ctids = '{}';
-            IF EXISTS (SELECT FROM @extschema@.budgets) THEN
-                gathered := cardinality(judged.ctids);
-                SELECT b.* INTO shares FROM @extschema@._within_budgets(judged.ctids) b;
-                judged.ctids := shares.ctids;
-                IF shares.beyond <> '{}' THEN
-                    PERFORM @extschema@._wait_for_budgets(shares.beyond, true);
+            EXIT WHEN candidate.ctids = '{}';
+            first := (SELECT o.group_key FROM @extschema@.outbox o WHERE o.ctid = candidate.ctids[1]);
+            RETURN QUERY SELECT m.* FROM @extschema@._claim_group(first, names, who, moment, term, batch_limit) m;
+            IF FOUND THEN
+                IF tried <> '{}' THEN
+                    -- The locks of these groups have kept them from other sessions.
+                    PERFORM @extschema@._announce_due(moment + interval '1 s');
                 END IF;
-                EXIT of_groups WHEN judged.ctids = '{}';
+                RETURN;
             END IF;
-            PERFORM @extschema@._claimed(moment + term);
-            RETURN QUERY
-            SELECT c.* FROM @extschema@._claim_rows(judged.ctids, @extschema@._claimant(claimant), moment, term) c WHERE NOT careful
-            UNION ALL
-            SELECT c.* FROM @extschema@._claim_one_by_one(judged.ctids, @extschema@._claimant(claimant), moment, term, batch_limit) c WHERE careful;
-            GET DIAGNOSTICS claimed = ROW_COUNT;
-            IF gathered IS NOT NULL AND claimed < cardinality(judged.ctids) THEN
-                PERFORM @extschema@._refund_unclaimed(shares.ids, moment);
+            IF @extschema@._refused() > refused THEN
+                PERFORM @extschema@._scan_spend(scan, extract(epoch FROM clock_timestamp() - found_at)::double precision);
+            ELSIF EXISTS (SELECT FROM @extschema@.budgets) THEN
+                -- The first mail of the group does not fit, and the worker looks again when it may.
+                RETURN;
             END IF;
-            -- Unless none of them could be rendered.
-            EXIT WHEN claimed > 0 OR careful OR judged.later OR cardinality(judged.ctids) < gathered;
+            -- Another group is needed, as this one has nothing but rows that stay.
+            tried := tried || first;
+            EXIT WHEN row_limit <= 0 OR group_limit <= 0 OR @extschema@._refused() - refused_before >= 1000;
         END LOOP;
-        -- There are others only while rows are changed one at a time.
-        EXIT WHEN claimed > 0;
+        refused := @extschema@._refused() - refused_before;
+        stops := row_limit <= 0 OR group_limit <= 0 OR refused >= 1000;
+        PERFORM @extschema@._end_claim(scan, is_sweep, rest, stops, candidate.is_cut_off, refused);
+        EXIT WHEN stops;
     END LOOP;
-    IF cardinality(candidates) > 1 THEN
-        -- The locks of the other groups have kept them from other sessions.
-        PERFORM @extschema@._announce_due(moment + interval '1 s');
-    END IF;
-    IF careful AND claimed = 0 AND (candidates = '{}' OR mailroom_claim_group.group_key IS NOT NULL) THEN
-        PERFORM @extschema@._forget_bad_rows(n.name) FROM unnest(names) n (name);
-    END IF;
-    PERFORM @extschema@._end_changes();
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_claim_group(integer, interval, text, text, text[]) IS

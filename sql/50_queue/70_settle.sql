@@ -183,7 +183,7 @@ BEGIN
     END IF;
     IF grouped THEN
         -- The rest of the group can be claimed now.
-        PERFORM @extschema@._mail_due(moment);
+        PERFORM @extschema@._mail_due(moment, false, false);
     END IF;
     IF settled < cardinality(ids) THEN
         -- The lease has ended, but the claim was not taken back: no other sender has the mail. Places are counted from

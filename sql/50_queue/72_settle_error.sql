@@ -168,7 +168,7 @@ BEGIN
         (SELECT min(CASE WHEN s.group_key IS NULL THEN s.send_at ELSE moment END) FROM settled s
             WHERE s.state = 'scheduled' OR s.group_key IS NOT NULL)
     INTO late, earliest;
-    PERFORM @extschema@._mail_due(earliest);
+    PERFORM @extschema@._mail_due(earliest, false, false);
     RETURN @extschema@._record_late(ids, late, who, failed_attempts, errors, response_codes, 'failed'::text);
 END;
 $$;

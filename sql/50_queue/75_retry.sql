@@ -36,7 +36,7 @@ BEGIN
       AND (o.expires_at > clock_timestamp()) IS NOT FALSE;
     GET DIAGNOSTICS retried = ROW_COUNT;
     IF retried > 0 THEN
-        PERFORM @extschema@._mail_due(now());
+        PERFORM @extschema@._mail_due(now(), false, false);
         -- Clients may deliver it.
         PERFORM @extschema@._search_at_commit();
     END IF;
@@ -103,7 +103,7 @@ BEGIN
       );
     GET DIAGNOSTICS retried = ROW_COUNT;
     IF retried > 0 THEN
-        PERFORM @extschema@._mail_due(now());
+        PERFORM @extschema@._mail_due(now(), false, false);
         -- Clients may deliver it.
         PERFORM @extschema@._search_at_commit();
     END IF;

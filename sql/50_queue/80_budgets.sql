@@ -256,7 +256,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._refund_budget(timestamptz[], integer[]) IS
     'Internal. Returns what mails of these sizes took at these times and did not use to the budgets, if the period has not ended.';
 
-CREATE FUNCTION @extschema@._refund_unclaimed(ids bigint[], moment timestamptz) RETURNS void
+CREATE FUNCTION @extschema@._refund_unclaimed(ids bigint[], claimant text, moment timestamptz) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -268,12 +268,13 @@ BEGIN
     )
     FROM @extschema@.outbox o
     WHERE o.id = ANY (_refund_unclaimed.ids)
-      AND o.state <> 'claimed'
+      -- Another session may have claimed it.
+      AND NOT (o.state = 'claimed' AND o.claimed_by = _refund_unclaimed.claimant AND o.claimed_at = _refund_unclaimed.moment)
     HAVING count(*) > 0;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._refund_unclaimed(bigint[], timestamptz) IS
-    'Internal. Returns what these mails took at this time to the budgets, for those that were not claimed after all.';
+COMMENT ON FUNCTION @extschema@._refund_unclaimed(bigint[], text, timestamptz) IS
+    'Internal. Returns what these mails took at this time to the budgets, for those that this claimant did not claim after all.';
 
 CREATE FUNCTION @extschema@._within_budgets(INOUT ctids tid[], OUT ids bigint[], OUT beyond tid[])
     LANGUAGE plpgsql
@@ -299,15 +300,16 @@ BEGIN
     IF granted < urgent THEN
         granted := granted + @extschema@._consume_budget(sizes[granted + 1:urgent], true);
     END IF;
-    ctids := ordered[:granted];
+    -- Rows that were claimed since they were found are not among them.
+    ctids := coalesce(ordered[:granted], '{}');
     ids := ids[:granted];
-    beyond := ordered[granted + 1:];
+    beyond := coalesce(ordered[granted + 1:], '{}');
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._within_budgets(tid[]) IS
-    'Internal. Takes these locked mails out of all budgets; returns the ctids and ids of those before the first that does not fit, and the ctids of the others, in the order of claims.';
+    'Internal. Takes these mails out of all budgets; returns the ctids and ids of those before the first that does not fit, and the ctids of the others, in the order of claims.';
 
-CREATE FUNCTION @extschema@._wait_for_budgets(beyond tid[], of_groups boolean) RETURNS void
+CREATE FUNCTION @extschema@._wait_for_budgets(beyond tid[], scan text) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -315,13 +317,7 @@ CREATE FUNCTION @extschema@._wait_for_budgets(beyond tid[], of_groups boolean) R
 AS $$
 BEGIN
     -- The scan that found them has gone past them.
-    PERFORM @extschema@._due_put_back(f.transport, of_groups, f.priority, f.send_at, f.id - 1)
-    FROM (
-        SELECT DISTINCT ON (o.transport, o.priority) o.transport, o.priority, o.send_at, o.id
-        FROM @extschema@.outbox o
-        WHERE o.ctid = ANY (_wait_for_budgets.beyond)
-        ORDER BY o.transport, o.priority, o.send_at, o.id
-    ) f;
+    PERFORM @extschema@._put_back(scan, beyond);
     -- If it fits now, another session was counting, or a share was returned.
     PERFORM @extschema@._announce_due(coalesce(
         CASE WHEN o.priority <= @extschema@._urgent_priority() THEN b.urgent_frees_at ELSE b.frees_at END,
@@ -332,8 +328,8 @@ BEGIN
     WHERE o.ctid = _wait_for_budgets.beyond[1];
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._wait_for_budgets(tid[], boolean) IS
-    'Internal. Makes this session''s next claim begin with these locked mails, and the worker look again when the first of them may fit into the budgets.';
+COMMENT ON FUNCTION @extschema@._wait_for_budgets(tid[], text) IS
+    'Internal. Makes this session''s next scan begin with these mails, and the worker look again when the first of them may fit into the budgets.';
 
 CREATE VIEW @extschema@.mailroom_budgets AS
 SELECT

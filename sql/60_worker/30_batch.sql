@@ -46,9 +46,11 @@ CREATE FUNCTION @extschema@._pending_summary(batch_limit integer, OUT waiting in
 AS $$
 <<local>>
 DECLARE
-    sweep boolean := @extschema@._scan_begin();
-    first_request CONSTANT bigint := coalesce(@extschema@._walk_from('answers'::text), 0);
+    sweep boolean;
+    first_request CONSTANT bigint := @extschema@._scan_next_id('answers'::text);
 BEGIN
+    PERFORM @extschema@._refuse_while_restoring();
+    sweep := @extschema@._scan_begin('pending'::text);
     LOOP
         SELECT count(*), coalesce(bool_or(w.lane = 0), false)
         INTO waiting, urgent
@@ -57,7 +59,7 @@ BEGIN
                 SELECT p.lane
                 FROM @extschema@.pending p
                 WHERE p.lane = 0
-                  AND p.token_id > CASE WHEN local.sweep THEN 0 ELSE @extschema@._scan_position(0::smallint) END
+                  AND p.token_id > (SELECT s.id FROM @extschema@._scan_start('pending'::text, 0::smallint) s)
                 ORDER BY p.lane, p.token_id
                 LIMIT _pending_summary.batch_limit
             )
@@ -66,15 +68,16 @@ BEGIN
                 SELECT p.lane
                 FROM @extschema@.pending p
                 WHERE p.lane = 1
-                  AND p.token_id > CASE WHEN local.sweep THEN 0 ELSE @extschema@._scan_position(1::smallint) END
+                  AND p.token_id > (SELECT s.id FROM @extschema@._scan_start('pending'::text, 1::smallint) s)
                 ORDER BY p.lane, p.token_id
                 LIMIT _pending_summary.batch_limit
             )
         ) w;
-        PERFORM @extschema@._scan_end(sweep, NULL::bigint, NULL::bigint);
+        PERFORM @extschema@._scan_end('pending'::text);
         -- As in _delete_pending: look before this session's position before reporting that little waits.
         EXIT WHEN sweep OR waiting >= batch_limit;
         sweep := true;
+        PERFORM @extschema@._scan_sweep('pending'::text);
     END LOOP;
     -- Requests that were not announced, or were locked when their turn came.
     IF EXISTS (SELECT FROM @extschema@.link_requests r WHERE r.id > local.first_request) THEN

@@ -3,37 +3,13 @@
 -- The worker, pg_cron or a person calls mailroom_purge, in small batches, each a short transaction. Mail is found by an
 -- index, oldest end first; other rows by id, which is the order of time, up to the first that is too young. So a batch
 -- without work costs one look at each table. Where deleted rows cannot be vacuumed yet because a session holds an old
--- snapshot, a session goes on from where its last batch ended (src/outbox/upkeep.rs). Deliverers that are gone are
+-- snapshot, a session goes on from where its last batch ended (src/cursor). Deliverers that are gone are
 -- forgotten by the way (50_queue/90_transports.sql).
 
 CREATE FUNCTION @extschema@._retention() RETURNS integer
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_retention_wrapper';
 COMMENT ON FUNCTION @extschema@._retention() IS 'Internal. The setting mailroom.retention in seconds.';
-
-CREATE FUNCTION @extschema@._walk_begin(name text) RETURNS bigint
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_walk_begin_wrapper';
-COMMENT ON FUNCTION @extschema@._walk_begin(text) IS
-    'Internal. Begins a walk with this name over rows that are deleted or settled meanwhile: the key after which this session has to look; NULL for all.';
-
-CREATE FUNCTION @extschema@._walk_from(name text) RETURNS bigint
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_walk_from_wrapper';
-COMMENT ON FUNCTION @extschema@._walk_from(text) IS
-    'Internal. Where the next walk with this name begins; NULL for the beginning.';
-
-CREATE FUNCTION @extschema@._walk_end(name text, key bigint) RETURNS void
-    LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', '_walk_end_wrapper';
-COMMENT ON FUNCTION @extschema@._walk_end(text, bigint) IS
-    'Internal. Ends a walk at this key; NULL if there were no rows.';
-
-CREATE FUNCTION @extschema@._walk_back(name text, key bigint) RETURNS void
-    LANGUAGE c VOLATILE STRICT
-    AS 'MODULE_PATHNAME', '_walk_back_wrapper';
-COMMENT ON FUNCTION @extschema@._walk_back(text, bigint) IS
-    'Internal. Makes the next walk look after this key again, because some rows that this one saw remain.';
 
 CREATE FUNCTION @extschema@._delete_rows(source text, places tid[]) RETURNS integer
     LANGUAGE plpgsql
@@ -111,7 +87,8 @@ AS $$
 <<local>>
 DECLARE
     round CONSTANT bigint := coalesce(pg_sequence_last_value('@extschema@._purged_outbox'::regclass), 0);
-    walked CONSTANT timestamptz := coalesce(to_timestamp(@extschema@._walk_begin('outbox'::text) / 1000.0), '-infinity');
+    sweep CONSTANT boolean := @extschema@._scan_begin('purge outbox'::text);
+    walked CONSTANT timestamptz := (SELECT s.at FROM @extschema@._scan_start('purge outbox'::text, 0::smallint) s);
     after record;
     mark record;
     last timestamptz;
@@ -152,6 +129,7 @@ BEGIN
     INTO looked_at, places, more, last, passed
     FROM looked l
     LEFT JOIN old d ON d.id = l.id;
+    PERFORM @extschema@._scan_end('purge outbox'::text);
     purged := @extschema@._delete_rows('outbox'::text, places);
     -- Materialized, so that they are sorted, and not looked for in an index of all that ended.
     WITH left_over AS MATERIALIZED (
@@ -164,8 +142,10 @@ BEGIN
     IF FOUND THEN
         PERFORM setval('@extschema@._purged_outbox'::regclass, greatest(stayed, 0::bigint));
     END IF;
-    -- In whole milliseconds, so that rows that ended in the same millisecond are looked at again.
-    PERFORM @extschema@._walk_end('outbox'::text, floor(extract(epoch FROM greatest(coalesce(passed, last), 'epoch')) * 1000)::bigint);
+    -- Rows that ended at the same time are looked at again.
+    PERFORM @extschema@._scan_note(
+        'purge outbox'::text, 0::smallint, coalesce(passed, last), '-9223372036854775808'::bigint, false
+    );
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS
@@ -205,7 +185,9 @@ AS $$
 DECLARE
     reached CONSTANT regclass := '@extschema@.' || quote_ident('_purged_' || source);
     round CONSTANT bigint := coalesce(pg_sequence_last_value(reached), 0);
-    after CONSTANT bigint := greatest(@extschema@._walk_begin(source), round);
+    scan CONSTANT text := 'purge ' || source;
+    sweep CONSTANT boolean := @extschema@._scan_begin(scan);
+    after CONSTANT bigint := greatest((SELECT s.id FROM @extschema@._scan_start(scan, 0::smallint) s), round);
     last bigint;
     places tid[];
     -- Of up to three columns.
@@ -225,9 +207,10 @@ BEGIN
         || ' max(l.id) FILTER (WHERE l.is_past), count(*) FILTER (WHERE l.is_past) = $2 FROM looked l'
     INTO places, last, more
     USING after, row_limit;
+    PERFORM @extschema@._scan_end(scan);
     purged := @extschema@._delete_rows(source, places);
     PERFORM setval(reached, last);
-    PERFORM @extschema@._walk_end(source, last);
+    PERFORM @extschema@._scan_note(scan, 0::smallint, '-infinity'::timestamptz, last, false);
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text[], text, text, integer) IS

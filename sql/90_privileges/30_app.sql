@@ -58,7 +58,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._default_transport(),
     @extschema@._route(text),
     @extschema@._knows_transport(text),
-    @extschema@._mail_due(timestamptz),
+    @extschema@._mail_due(timestamptz, boolean, boolean),
     @extschema@._max_attempts()
 TO mailroom_app;
 

@@ -25,6 +25,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._is_address(text),
     @extschema@._line_problem(text),
     @extschema@.mailroom_address_key(text),
-    @extschema@._mail_due(timestamptz),
+    @extschema@._mail_due(timestamptz, boolean, boolean),
     @extschema@._refuse_batch_limit(integer, text)
 TO mailroom_support;

@@ -1,23 +1,17 @@
-//! `outbox`: scans for mail that is due or claimed, the locks of a claim, addresses and templates.
+//! `outbox`: the locks of a claim, addresses and templates.
 //!
 //! | module | owns |
 //! |---|---|
-//! | `due` | where a scan for due mail starts |
-//! | `fallback` | where a search for mail of a paused transport continues |
-//! | `upkeep` | where a scan for expired leases, requests or rows to purge starts |
+//! | `claims` | the session's name, the announcement of a claim, and the count of rows that refuse a change |
 //! | `locks` | the locks that let one claimant at a time claim a group, and one session count budgets |
-//! | `bad_rows` | whether rows are changed one at a time |
 //! | `ended` | warnings about mail that ended without a report by a claimant |
 //! | `judge` | the SQL functions that read lists of addresses and judge messages |
 //! | `compose` | the SQL functions for templates, and for the address of a redirection |
 
 #![forbid(unsafe_code)]
 
-mod bad_rows;
+mod claims;
 mod compose;
-mod due;
 mod ended;
-mod fallback;
 mod judge;
 mod locks;
-mod upkeep;

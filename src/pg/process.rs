@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::os::fd::RawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pgrx::prelude::*;
 
@@ -64,10 +64,20 @@ pub fn now() -> i64 {
     unsafe { pg_sys::GetCurrentTimestamp() }
 }
 
-/// Number of pages of tables and indexes that this process has read so far, from shared buffers or from disk.
-pub fn pages_read() -> i64 {
-    // SAFETY: counters of this process, which only it writes.
-    unsafe { pg_sys::pgBufferUsage.shared_blks_hit + pg_sys::pgBufferUsage.shared_blks_read }
+/// A clock that goes on only while this thread has the processor: only differences of its times mean something.
+pub fn processor_clock() -> Instant {
+    thread_local! {
+        static ORIGIN: Instant = Instant::now();
+    }
+    // SAFETY: all bytes zero are a timespec, which the call fills.
+    let taken = unsafe {
+        let mut taken: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut taken);
+        taken
+    };
+    let seconds = u64::try_from(taken.tv_sec).unwrap_or(0);
+    let nanos = u32::try_from(taken.tv_nsec).unwrap_or(0);
+    ORIGIN.with(|origin| *origin) + Duration::new(seconds, nanos)
 }
 
 /// Sets the latch of the process at this index of the server's process array. Does nothing for a negative index.

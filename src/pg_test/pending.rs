@@ -7,21 +7,20 @@ mod tests {
 
     use crate::pg_test::one;
 
-    /// Ends a sweep that took so long that no other is due for the rest of this test.
-    fn exhausting_sweep() {
+    /// Begins a scan that is no sweep, because sweeps have taken so much time, with these positions.
+    fn scan_from(urgent: i64, normal: i64) {
         assert!(
-            one::<bool>("SELECT public._scan_begin()"),
+            one::<bool>("SELECT public._scan_begin('pending')"),
             "a session's first scan is a sweep"
         );
-        Spi::run("SELECT pg_sleep(0.5); SELECT public._scan_end(true, NULL, NULL)").unwrap();
-        assert!(
-            !one::<bool>("SELECT public._scan_begin()"),
-            "the next sweep is due ten seconds later"
-        );
-    }
-
-    fn position(lane: i16) -> i64 {
-        one(&format!("SELECT public._scan_position({lane}::smallint)"))
+        for (lane, id) in [(0, urgent), (1, normal)] {
+            Spi::run(&format!(
+                "SELECT public._scan_note('pending', {lane}::smallint, '-infinity', {id}, false)"
+            ))
+            .unwrap();
+        }
+        Spi::run("SELECT public._scan_spend('pending', 1000)").unwrap();
+        assert!(!one::<bool>("SELECT public._scan_begin('pending')"));
     }
 
     fn pick(wanted: i32) -> Vec<i64> {
@@ -40,31 +39,8 @@ mod tests {
     }
 
     #[pg_extern]
-    fn positions_start_at_zero_and_follow_each_lane() {
-        assert_eq!((position(0), position(1)), (0, 0));
-        exhausting_sweep();
-        Spi::run("SELECT public._scan_end(false, 10, NULL)").unwrap();
-        assert_eq!((position(0), position(1)), (10, 0));
-        Spi::run("SELECT public._scan_end(false, NULL, 20)").unwrap();
-        assert_eq!((position(0), position(1)), (10, 20));
-        Spi::run("SELECT public._scan_end(false, 5, 25)").unwrap();
-        assert_eq!((position(0), position(1)), (10, 25), "never backwards");
-        // There are two lanes; anything else starts at the beginning and does no harm.
-        assert_eq!((position(2), position(-1), position(i16::MAX)), (0, 0, 0));
-    }
-
-    #[pg_extern]
-    fn a_sweep_sets_positions_back_to_what_it_took() {
-        exhausting_sweep();
-        Spi::run("SELECT public._scan_end(false, 1000, 2000)").unwrap();
-        Spi::run("SELECT public._scan_end(true, NULL, 7)").unwrap();
-        assert_eq!((position(0), position(1)), (1000, 7));
-    }
-
-    #[pg_extern]
     fn a_pick_starts_behind_the_position() {
-        exhausting_sweep();
-        Spi::run("SELECT public._scan_end(false, NULL, 100)").unwrap();
+        scan_from(0, 100);
         queue(1, &[50, 101, 102]);
         assert_eq!(
             pick(2),
@@ -76,8 +52,7 @@ mod tests {
 
     #[pg_extern]
     fn a_pick_that_finds_too_few_looks_below_its_position() {
-        exhausting_sweep();
-        Spi::run("SELECT public._scan_end(false, 1000000, 1000000)").unwrap();
+        scan_from(1_000_000, 1_000_000);
         queue(1, &[3, 5]);
         queue(0, &[4]);
         assert_eq!(pick(10), [3, 4, 5]);
@@ -103,6 +78,14 @@ mod tests {
         )
         .unwrap();
         assert_eq!(pick(3), [1, 2, 3]);
+    }
+
+    #[pg_extern]
+    fn a_truncate_moves_the_positions_back() {
+        scan_from(1_000_000, 1_000_000);
+        Spi::run("TRUNCATE public.accounts, public.tokens, public.pending, public.link_requests, public.outbox RESTART IDENTITY CASCADE").unwrap();
+        let start = "SELECT id FROM public._scan_start('pending', 1::smallint)";
+        assert_eq!(one::<i64>(start), 0);
     }
 
     #[pg_extern]

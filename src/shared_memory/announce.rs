@@ -6,7 +6,6 @@
 //! commit instead.
 
 use std::cell::{Cell, RefCell};
-use std::time::Instant;
 
 use pgrx::prelude::*;
 
@@ -74,43 +73,16 @@ pub fn recheck_now() {
 /// Notes that this transaction took rows of pending. If it is rolled back, the worker searches for them.
 #[pg_extern(sql = false)]
 fn _took() {
-    took();
-}
-
-/// As [`_took`], for callers in this library.
-pub fn took() {
     // The worker notices its own failures, and backs off.
     if !is_worker() {
         queue(|part| part.took = true);
     }
 }
 
-/// Notes that this transaction begins to change rows of the outbox, any of which may raise an error.
-pub fn begin_changes() {
-    queue(|part| part.changing = true);
-}
-
-/// Notes that the rows were changed.
-pub fn end_changes() {
-    QUEUED.with_borrow_mut(|queued| {
-        if let Some(last) = queued.last_mut() {
-            last.changing = false;
-        }
-    });
-}
-
-/// When a change of such rows was last rolled back in this process.
-pub fn change_failed_at() -> Option<Instant> {
-    CHANGE_FAILED_AT.get()
-}
-
 /// Handles the rollback of these (sub)transactions.
 fn give_back(parts: impl Iterator<Item = Queued>) {
     let mut all = Queued::at(1);
     parts.for_each(|part| all.add(&part));
-    if all.changing {
-        CHANGE_FAILED_AT.set(Some(Instant::now()));
-    }
     if !(all.took || all.claimed) {
         return;
     }
@@ -143,8 +115,6 @@ pub(super) struct Queued {
     took: bool,
     /// Whether it claimed mail, which a rollback puts back.
     pub(super) claimed: bool,
-    /// Whether it is changing rows of the outbox, any of which may raise an error.
-    changing: bool,
 }
 
 impl Queued {
@@ -162,7 +132,6 @@ impl Queued {
             search: false,
             took: false,
             claimed: false,
-            changing: false,
         }
     }
 
@@ -177,7 +146,6 @@ impl Queued {
         self.search |= other.search;
         self.took |= other.took;
         self.claimed |= other.claimed;
-        self.changing |= other.changing;
     }
 }
 
@@ -210,30 +178,19 @@ thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
     static QUEUED: RefCell<Vec<Queued>> = const { RefCell::new(Vec::new()) };
     static RECHECK: Cell<bool> = const { Cell::new(false) };
-    static CHANGE_FAILED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Announces a row of pending. Returns the lane, so that the INSERT that enqueues the rows need not read them again.
+/// Announces a row of pending, or a request for a link, which the worker answers before it collects the resulting token:
+/// to the worker at commit, and by NOTIFY with `mailroom.notify = commit`, or with `auto` and no worker. Returns the lane, so
+/// that the INSERT that enqueues the rows need not read them again.
 #[pg_extern(sql = false)]
-fn _announce(lane: i16) -> i16 {
-    announce(lane, false);
-    lane
-}
-
-/// Announces a request for a link, which the worker answers before it collects the resulting token.
-#[pg_extern(sql = false)]
-fn _announce_request(lane: i16) {
-    announce(lane, true);
-}
-
-/// Announces a row to the worker at commit. Sends NOTIFY with `mailroom.notify = commit`, or with `auto` and no worker.
-fn announce(lane: i16, requested: bool) {
+fn _announce(lane: i16, is_request: bool) -> i16 {
     let mode = settings::notify();
     let notifies = if wakeup::of_this_database().is_some() {
         queue(|part| {
             part.tokens = 1;
             part.urgent = lane == 0;
-            part.requested = requested;
+            part.requested = is_request;
         });
         mode == Notify::Commit
     } else {
@@ -242,6 +199,7 @@ fn announce(lane: i16, requested: bool) {
     if notifies {
         notify::notify(&settings::channel());
     }
+    lane
 }
 
 /// Publishes or discards the announcements when a transaction ends. After a commit nothing may fail: this function

@@ -16,40 +16,35 @@ pub fn announce_claim(until: i64) {
     queue(|part| part.claimed = true);
 }
 
-/// Announces that a message becomes due or a claim expires at this time, in the same way as tokens.
+/// Announces that a message becomes due or a claim expires at this time, in the same way as tokens: to the worker, or
+/// without one by NOTIFY. `is_for_clients`: the worker does not have the transport of the message, so it must notify those
+/// that deliver it. Without a worker, they are notified of all mail.
 #[pg_extern(sql = false)]
-fn _mail_due(due: TimestampWithTimeZone) {
+fn _mail_due(due: TimestampWithTimeZone, is_urgent: bool, is_for_clients: bool) {
+    let worker_tells = !is_worker() && wakeup::of_this_database().is_some();
+    if is_for_clients && is_worker() {
+        senders::set_others(true);
+    }
     if announce_due(due.into_inner()) {
         senders::notify_due();
     }
-}
-
-/// Says that this worker does not have the transport of a message that [`_mail_due`] announces next: others deliver
-/// it, so the worker must notify them. Without a worker, they are notified of all mail.
-#[pg_extern(sql = false)]
-fn _mail_for_clients() {
-    if is_worker() {
-        senders::set_others(true);
-    } else if wakeup::of_this_database().is_some() {
-        queue(|part| part.for_clients = true);
+    if worker_tells && (is_for_clients || is_urgent) {
+        queue(|part| {
+            part.for_clients = is_for_clients;
+            part.urgent_due = is_urgent;
+        });
     }
-}
-
-/// Announces that the message that [`_mail_due`] announced is urgent, in the same way.
-#[pg_extern(sql = false)]
-fn _urgent_mail_due() {
-    if is_worker() {
-        if others_deliver() {
-            senders::notify_urgent();
-        }
-        return;
-    }
-    let worker_tells = wakeup::of_this_database().is_some();
-    if worker_tells {
-        queue(|part| part.urgent_due = true);
-    }
-    if !worker_tells || settings::notify() == Notify::Commit {
+    if is_urgent && must_notify_urgent(worker_tells) {
         senders::notify_urgent();
+    }
+}
+
+/// Whether this session notifies senders of urgent mail.
+fn must_notify_urgent(worker_tells: bool) -> bool {
+    if is_worker() {
+        others_deliver()
+    } else {
+        !worker_tells || settings::notify() == Notify::Commit
     }
 }
 

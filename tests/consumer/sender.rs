@@ -41,8 +41,7 @@ pub fn deliver(db: &mut Client, smtp: &SmtpTransport) -> Result<(), Box<dyn Erro
                  reply_to, subject, body_text, body_html FROM mailroom_claim(20)";
     db.batch_execute("LISTEN outbox_due")?;
     loop {
-        // The second call passes by a row that refused the first.
-        let mails = db.query(claim, &[]).or_else(|_| db.query(claim, &[]))?;
+        let mails = db.query(claim, &[])?;
         for mail in &mails {
             let id: i64 = mail.get("id");
             match send(smtp, mail) {

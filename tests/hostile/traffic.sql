@@ -223,8 +223,9 @@ SELECT @s@.mailroom_send(
     NULL::pg_catalog.text, k::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, t::pg_catalog.text, NULL::pg_catalog.text
 ) FROM (VALUES ('one', NULL), ('two', NULL), ('three', 'group of three'), (NULL, NULL)) v (t, k);
 
--- From now on one at a time.
-SELECT @s@._note_bad_row(1::bigint, ''::pg_catalog.text, '23514'::pg_catalog.text);
+-- As after a change that the application refuses.
+SELECT @s@._note_refused(1::bigint, '23514'::pg_catalog.text);
+SELECT @s@._passes_by('23514'::pg_catalog.text, '{"(0,1)"}'::pg_catalog.tid[]);
 SELECT @s@._note_ended(1::bigint, 1::bigint, 'a test'::pg_catalog.text);
 
 INSERT INTO @s@.outbox (kind, recipients, transport, expires_at) VALUES ('late', '{d@example.com}', 'two', pg_catalog.now());

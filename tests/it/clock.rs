@@ -52,7 +52,7 @@ fn schedule(client: &mut Client, delay: &str) {
             "BEGIN; \
              INSERT INTO outbox (kind, recipients, send_at) \
              VALUES ('news', '{{a@example.com}}', clock_timestamp() + '{delay}'); \
-             SELECT _mail_due(max(send_at)) FROM outbox; \
+             SELECT _mail_due(max(send_at), false, false) FROM outbox; \
              COMMIT"
         ))
         .unwrap();

@@ -94,7 +94,7 @@ fn addresses_that_are_refused_stop_nobody() {
             "INSERT INTO outbox (kind, recipients, subject, body_text) \
              SELECT 'own', ARRAY[CASE WHEN i % 21 = 0 THEN 'wrong@example.com' ELSE 'a@example.com' END], 'Hello', 'Text' \
              FROM generate_series(1, 1050) i; \
-             SELECT _mail_due(now())",
+             SELECT _mail_due(now(), false, false)",
         )
         .unwrap();
     post.wait_for("state = 'sent'", 1_000);

@@ -46,7 +46,7 @@ fn load(post: &mut Post, transport: &str, count: i64) {
         )
         .unwrap();
     post.client
-        .batch_execute("SELECT _mail_due(now())")
+        .batch_execute("SELECT _mail_due(now(), false, false)")
         .unwrap();
 }
 

@@ -75,9 +75,9 @@ fn the_python_sender_needs_no_worker() {
     assert_eq!(smtp.messages().len(), 4);
 }
 
-/// A row that a trigger of the application does not let go, first in the queue, costs each session one failed claim.
+/// A row that a trigger of the application does not let go is first in the queue.
 #[test]
-fn the_python_sender_passes_by_a_row_that_cannot_be_claimed() {
+fn the_python_sender_gets_the_mail_behind_a_row_that_cannot_be_claimed() {
     let (cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     client
         .batch_execute(

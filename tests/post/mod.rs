@@ -111,7 +111,7 @@ impl Post {
             )
             .unwrap();
         self.client
-            .batch_execute("SELECT _mail_due(now())")
+            .batch_execute("SELECT _mail_due(now(), false, false)")
             .unwrap();
     }
 

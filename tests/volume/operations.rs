@@ -46,7 +46,7 @@ const ATTACHED: &str = "CREATE TABLE people (id bigserial PRIMARY KEY, mail text
 // The position of a purge stays where it was before a rollback: the next one would look at other rows, and in the smaller
 // database find no tokens.
 const PURGEABLE: &str = "PERFORM set_config('mailroom.retention', '7d', true); \
-    PERFORM setval('_purged_' || t, 0), _walk_back(t, 0) \
+    PERFORM setval('_purged_' || t, 0), _scan_back('purge ' || t, 0::smallint, '-infinity', 0) \
     FROM unnest('{outbox,tokens,link_requests,outbox_attempts,job_runs}'::text[]) t;";
 
 /// Each operation whose cost could depend on what the database contains.

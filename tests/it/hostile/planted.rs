@@ -33,7 +33,7 @@ fn no_planted_overload_is_called() {
     let mut client = planted(&cluster);
     // A call with other types or fewer arguments gets an overload, which shows that they work.
     let error = client
-        .batch_execute("SELECT public._announce(1)")
+        .batch_execute("SELECT public._announce(1, false)")
         .unwrap_err();
     assert!(
         format!("{error:?}").contains("a planted _announce"),

@@ -79,7 +79,7 @@ fn i4_whether_groups_are_free_is_looked_up_in_as_many_pages_while_a_snapshot_is_
         }
         costs.push(pages(
             &mut client,
-            "SELECT cardinality(free) FROM _free_groups(ARRAY(SELECT md5(i::text) FROM generate_series(1, 10) i), 100)",
+            "SELECT cardinality(_free_groups(ARRAY(SELECT md5(i::text) FROM generate_series(1, 10) i)))",
         ));
     }
     let (early, late) = (costs[7], costs[ROUNDS - 1]);

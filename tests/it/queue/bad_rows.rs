@@ -11,14 +11,13 @@ const SENDS: &str = "SELECT mailroom_send('a@example.com', repeat('s', 300), 'T'
     mailroom_send('b@example.com', 'S', 'T', group_key => k || 'b'), mailroom_send('b@example.com', 'S', 'T', group_key => k || 'b') \
     FROM (VALUES (NULL), ('g')) v (k)";
 
+/// I8: a claim that meets rows that cannot be changed returns the others.
 #[test]
-fn a_client_claims_the_others_once_it_has_failed() {
+fn a_claim_returns_the_others() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     client.batch_execute(SENDS).unwrap();
     client.batch_execute(REFUSES).unwrap();
     let claim = "SELECT count(*) FROM mailroom_claim(10, '1 h', 'me')";
-    let error = client.query(claim, &[]).unwrap_err();
-    assert_eq!(error.code().unwrap().code(), "23514");
     // The bad mails, one of them in a group, are left out.
     assert_eq!(number(&mut client, claim), 4);
     assert_eq!(number(&mut client, claim), 0);
@@ -40,7 +39,7 @@ fn a_client_claims_the_others_once_it_has_failed() {
     let claim = "SELECT count(*) FROM mailroom_claim(10, '1 h', 'me')";
     assert_eq!(number(&mut client, claim), 1);
     let mut other = _cluster.connect("app");
-    other.query(claim, &[]).unwrap_err();
+    assert_eq!(number(&mut other, claim), 0);
     client
         .batch_execute("SELECT mailroom_send('c@example.com', 'S', 'T')")
         .unwrap();
@@ -49,6 +48,30 @@ fn a_client_claims_the_others_once_it_has_failed() {
         .batch_execute("ALTER TABLE outbox DROP CONSTRAINT short")
         .unwrap();
     assert_eq!(number(&mut other, claim), 2);
+}
+
+/// A row that was locked by a transaction and changed by its subtransaction would need a MultiXact, which lasts.
+#[test]
+fn a_claim_makes_no_multixact() {
+    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
+    let next = "SELECT next_multixact_id::text::bigint FROM pg_control_checkpoint()";
+    client.batch_execute("CHECKPOINT").unwrap();
+    let before = number(&mut client, next);
+    client.batch_execute(SENDS).unwrap();
+    client.batch_execute(DOOMED).unwrap();
+    client.batch_execute(REFUSES).unwrap();
+    let claim = "SELECT count(*) FROM mailroom_claim(10, '1 ms', 'me')";
+    assert_eq!(number(&mut client, claim), 4);
+    // Each in a transaction of its own.
+    for statement in [
+        "SELECT pg_sleep(0.01)",
+        "SELECT _expire_leases(clock_timestamp(), 10)",
+        "SELECT count(*) FROM mailroom_claim_group(10, '1 h', 'me', 'gb')",
+        "CHECKPOINT",
+    ] {
+        client.batch_execute(statement).unwrap();
+    }
+    assert_eq!(number(&mut client, next), before);
 }
 
 /// Claims of one mail at a time, with bad rows in front.
@@ -63,10 +86,8 @@ fn bad_rows_in_front_hide_nothing() {
         .unwrap();
     client.batch_execute(REFUSES).unwrap();
     let claim = "SELECT count(*) FROM mailroom_claim(1, '1 h', 'me')";
-    client.query(claim, &[]).unwrap_err();
     for _ in 0..3 {
         assert_eq!(number(&mut client, claim), 1);
-        std::thread::sleep(std::time::Duration::from_millis(300));
     }
     assert_eq!(number(&mut client, claim), 0);
 }
@@ -95,12 +116,10 @@ fn mail_that_may_not_end_holds_up_no_claim() {
         .batch_execute(&refuse("NEW.state IN ('expired', 'error')"))
         .unwrap();
     let claim = "SELECT count(*) FROM mailroom_claim(2, '1 h', 'me')";
-    client.query(claim, &[]).unwrap_err();
     assert_eq!(number(&mut client, claim), 2);
     // Another session, and the others of a group, with two that may not end before them.
     let mut other = cluster.connect("app");
     let group = "SELECT count(*) FROM mailroom_claim_group(1, '1 h', 'me', 'g')";
-    other.query(group, &[]).unwrap_err();
     assert_eq!(number(&mut other, group), 1);
     client
         .batch_execute("DROP TRIGGER refuse ON outbox")
@@ -109,7 +128,7 @@ fn mail_that_may_not_end_holds_up_no_claim() {
     let mut third = cluster.connect("app");
     assert_eq!(number(&mut third, claim), 3);
     let ended = "SELECT count(*) FROM outbox WHERE state IN ('expired', 'error')";
-    assert_eq!(number(&mut client, ended), 3, "a mail of the group waits");
+    assert_eq!(number(&mut client, ended), 2, "those of the group wait");
 }
 
 /// I8
@@ -147,7 +166,6 @@ fn mail_that_may_not_move_holds_up_no_other() {
         ))
         .unwrap();
     let fall_back = "SELECT _fall_back('main', '{first}', '{1 h}', 2)";
-    client.query(fall_back, &[]).unwrap_err();
     assert_eq!(number(&mut client, fall_back), 2);
     assert_eq!(number(&mut client, fall_back), 1);
     let moved = "SELECT count(*) FROM outbox WHERE transport = 'main' AND subject >= 'S 4'";
@@ -176,29 +194,24 @@ fn a_token_that_may_not_be_deleted_holds_up_no_purge() {
     assert_eq!(number(&mut client, left), 3);
 }
 
-/// Claims a bad mail of a group of its own, which fails, so that this session changes rows one at a time.
-fn become_careful(client: &mut Client) {
+/// A mail of a group of its own that cannot be changed.
+fn send_bad(client: &mut Client) {
     client
         .batch_execute("SELECT mailroom_send('a@example.com', 'bad', 'T', group_key => 'g1')")
         .unwrap();
     client
         .batch_execute(&refuse("NEW.subject = 'bad'"))
         .unwrap();
-    client
-        .query(
-            "SELECT id FROM mailroom_claim_group(1, '1 h', 'me', 'g1')",
-            &[],
-        )
-        .unwrap_err();
 }
 
 #[test]
 fn rows_that_are_claimed_one_at_a_time_are_claimed_in_order() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
-    become_careful(&mut client);
+    send_bad(&mut client);
     client
         .batch_execute(
             "SELECT mailroom_send('a@example.com', 'A', 'T', group_key => 'g', priority => 10); \
+             SELECT mailroom_send('a@example.com', 'bad', 'T', group_key => 'g', priority => -20); \
              SELECT mailroom_send('a@example.com', 'B', 'T', group_key => 'g', priority => -10)",
         )
         .unwrap();
@@ -215,7 +228,7 @@ fn rows_that_are_claimed_one_at_a_time_are_claimed_in_order() {
 #[test]
 fn a_bad_row_of_one_group_holds_up_no_other_group() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
-    become_careful(&mut client);
+    send_bad(&mut client);
     client
         .batch_execute(
             "SELECT mailroom_send('a@example.com', 'S', 'T', group_key => 'g3'); \
@@ -275,17 +288,6 @@ fn a_mail_that_may_not_be_deleted_costs_few_statements() {
 }
 
 #[test]
-fn a_claim_that_is_rolled_back_is_no_failure() {
-    let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
-    client.batch_execute(SENDS).unwrap();
-    client
-        .batch_execute("BEGIN; SELECT count(*) FROM mailroom_claim(10); ROLLBACK")
-        .unwrap();
-    let careful = "SELECT _begin_changes()::integer::bigint";
-    assert_eq!(number(&mut client, careful), 0);
-}
-
-#[test]
 fn the_worker_sends_the_others_and_says_so_once() {
     let receiver = Receiver::start(|_| status(200));
     let mut post = Post::start(&receiver, &[]);
@@ -312,11 +314,7 @@ fn the_worker_sends_the_others_and_says_so_once() {
         1,
         "{log}"
     );
-    assert_eq!(
-        log.matches("could not claim or settle mail").count(),
-        1,
-        "{log}"
-    );
+    assert!(!log.contains("could not claim or settle mail"), "{log}");
     post.client
         .batch_execute("ALTER TABLE outbox DROP CONSTRAINT short; DROP TRIGGER refuse ON outbox")
         .unwrap();

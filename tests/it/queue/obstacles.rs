@@ -1,6 +1,6 @@
 //! What must not keep mail from being claimed: any number of bad rows, a spent budget, a wrong setting, another fallback.
 
-use crate::cluster::{Cluster, number};
+use crate::cluster::{Cluster, eventually, number};
 use postgres::Client;
 
 const CLAIM: &str = "SELECT count(*) FROM mailroom_claim(20, '1 h', 'me')";
@@ -44,7 +44,6 @@ fn any_number_of_bad_rows_hides_no_other() {
         .batch_execute("SELECT mailroom_send('b@example.com', 'S', 'T') FROM generate_series(1, 5)")
         .unwrap();
     refuse_them(&mut client);
-    client.query(CLAIM, &[]).unwrap_err();
     // A claim that finds nothing of another transport changes nothing.
     let other = "SELECT count(*) FROM mailroom_claim(20, '1 h', 'me', '{other}')";
     let both = format!("({CLAIM}) + ({other})");
@@ -55,7 +54,11 @@ fn any_number_of_bad_rows_hides_no_other() {
             "ALTER TABLE outbox DROP CONSTRAINT short; ALTER TABLE outbox ADD CONSTRAINT ten CHECK (id > 10) NOT VALID",
         )
         .unwrap();
-    claim(&mut client, CLAIM, 2_990, 400);
+    let mut got = 0;
+    eventually("the rows that became good", || {
+        got += number(&mut client, &CLAIM.replace("20", "500"));
+        (got == 2_990).then_some(())
+    });
 }
 
 #[test]
@@ -67,7 +70,6 @@ fn any_number_of_bad_rows_of_a_group_hides_no_other_group() {
         .unwrap();
     refuse_them(&mut client);
     let claim_group = "SELECT count(*) FROM mailroom_claim_group(10, '1 h', 'me')";
-    client.query(claim_group, &[]).unwrap_err();
     claim(&mut client, claim_group, 1, 10);
 }
 
@@ -82,21 +84,10 @@ fn one_at_a_time_the_order_is_the_same() {
         .unwrap();
     send_bad(&mut client, 1, "NULL");
     refuse_them(&mut client);
-    let all = "SELECT count(*) FROM mailroom_claim(1000, '1 h', 'me')";
-    client.query(all, &[]).unwrap_err();
     for id in 1..=120 {
         let one = "SELECT id FROM mailroom_claim(1, '1 h', 'me')";
         assert_eq!(number(&mut client, one), id);
     }
-}
-
-#[test]
-fn a_call_with_a_wrong_argument_is_no_failure_of_a_row() {
-    let (_cluster, mut client) = start();
-    let wrong = "SELECT mailroom_claim(0)";
-    client.batch_execute(wrong).unwrap_err();
-    let careful = "SELECT _begin_changes()::integer::bigint";
-    assert_eq!(number(&mut client, careful), 0);
 }
 
 #[test]

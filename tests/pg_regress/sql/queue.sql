@@ -61,7 +61,7 @@ SELECT mailroom_release(2, 'me');
 SELECT pg_temp.put(1, 0::smallint, NULL, now() - interval '1 day');
 SELECT id FROM mailroom_claim(4, claimant => 'me');
 
--- More groups than one call takes: the next one goes on where this one stopped, and what has no group does not wait.
+-- More groups than one call takes: the next one goes on where this one stopped.
 CALL pg_temp.start_over();
 SELECT count(*) FROM (SELECT pg_temp.put(1, 0::smallint, 'g' || i) FROM generate_series(1, 300) i) p;
 SELECT pg_temp.put(1);
