@@ -174,7 +174,6 @@ DECLARE
     failed boolean := false;
 BEGIN
     BEGIN
-        -- A row that was changed since it was looked at is locked in its new version.
         IF cardinality(candidates) > row_limit THEN
             locked := ARRAY(
                 SELECT o.ctid
@@ -196,6 +195,9 @@ BEGIN
                 FOR NO KEY UPDATE SKIP LOCKED
             );
         END IF;
+        -- A row that another session changes at this moment may be locked in its new version, which was not looked at. No other
+        -- row can have taken the place of one that was: the statement that calls this holds a snapshot.
+        locked := ARRAY(SELECT l.place FROM unnest(locked) l (place) INTERSECT SELECT c.place FROM unnest(candidates) c (place));
         -- Each sort and CTE that a row passes through copies it. Most rows are complete, and most batches are stored in the
         -- order of claims, which is the order in which UPDATE changes rows selected by ctid.
         IF is_plain AND candidates = ARRAY(SELECT u.place FROM unnest(candidates) u (place) ORDER BY u.place) THEN
