@@ -128,7 +128,7 @@ fn begin<T>(
     client
         .batch_execute(
             "SELECT count(_scan_back(s || _default_transport(), p::smallint, '-infinity', 0)) \
-             FROM unnest('{due ,groups }'::text[]) s, generate_series(-100, 100) p",
+             FROM unnest(ARRAY['due ', 'groups ']) s, generate_series(-100, 100) p",
         )
         .unwrap();
     client

@@ -238,12 +238,13 @@ fn i4_no_operation_looks_at_more_pages_where_there_is_much_more() {
                 calls[2..].iter().sum::<u64>() / 5
             });
             // An index of twenty times as many rows may have two levels instead of one, which costs a page per search.
-            // A scan of all rows would cost twenty times as much. Status counts up to 10,000.
+            // A scan of all rows would cost twenty times as much. Status counts up to 10,000 rows, and next_due looks at
+            // up to 100, of which the small database has ten of a priority.
             let most = 3 * few
-                + if operation.name == "status" {
-                    10_000
-                } else {
-                    0
+                + match operation.name {
+                    "status" => 10_000,
+                    "next_due" => 100,
+                    _ => 0,
                 };
             let name = operation.name;
             (many > most).then(|| format!("{name}: {few} pages, {many} where there is more"))

@@ -5,7 +5,8 @@ use postgres::Client;
 use super::{hold_snapshot, pages, untidied};
 use crate::cluster::{eventually_or_tell, number};
 
-/// The worker's upkeep and a purge, with 250 more mails in each round that were claimed and settled.
+/// The worker's upkeep and a purge, with 250 more mails in each round that were claimed and settled. Their leases, and
+/// they, ended long ago: positions stay a second behind the present, and how many rounds that is depends on the machine.
 #[test]
 fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
     const ROUNDS: usize = 80;
@@ -23,11 +24,12 @@ fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
                 .batch_execute(
                     "INSERT INTO outbox (kind, recipients, subject, body_text) \
                      SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 250); \
-                     SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM mailroom_claim(250, '1 ms', 'me')), claimant => 'me')",
+                     SELECT count(*) FROM mailroom_claim(250, '1 h', 'me'); \
+                     UPDATE outbox SET claimed_until = claimed_until - interval '2 h' WHERE state = 'claimed'; \
+                     SELECT mailroom_mark_sent_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed'), claimant => 'me'); \
+                     UPDATE outbox SET ended_at = ended_at - interval '2 h'",
                 )
                 .unwrap();
-            // Only rows of some rounds are later than the positions of leases, which stay a second behind the present.
-            std::thread::sleep(std::time::Duration::from_millis(120));
             // The first call has work to do. A call starts at the beginning as often as a twentieth of the time allows, which on
             // a busy machine may be most calls.
             steps.map(|statement| {
