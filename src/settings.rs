@@ -77,7 +77,7 @@ pub enum Notify {
 pub fn batch_rule() -> Rule {
     Rule {
         limit: BATCH_LIMIT.get().unsigned_abs(),
-        linger: millis(BATCH_TIMEOUT.get()),
+        timeout: millis(BATCH_TIMEOUT.get()),
     }
 }
 

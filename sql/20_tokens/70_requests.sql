@@ -227,8 +227,8 @@ BEGIN
     is_sweep := @extschema@._scan_begin('answers'::text);
     after := (SELECT s.id FROM @extschema@._scan_start('answers'::text, 0::smallint) s);
     seen := after;
-    -- Behind requests for accounts that are held there may be others: go on for a while.
-    FOR round IN 1..10 LOOP
+    -- Behind requests for locked accounts there may be others: look up to ten times.
+    FOR look IN 1..10 LOOP
         picked := @extschema@._lock_requests(seen, looked);
         PERFORM @extschema@._scan_end('answers'::text);
         seen := coalesce(picked[cardinality(picked)], seen);

@@ -74,7 +74,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._delete_pending(integer) IS
-    'Internal. Deletes up to the given number of rows of pending, urgent ones first, then by token id, and returns their token ids. Fewer than wanted means that only rows held by other transactions are left.';
+    'Internal. Deletes up to the given number of rows of pending, urgent ones first, then by token id, and returns their token ids. Fewer than wanted means that only rows that other transactions have locked are left.';
 
 CREATE FUNCTION @extschema@._mask_secrets(error text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE

@@ -131,7 +131,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._fail_token(bigint, text, text) IS
     'Internal. Inserts the error row of a token that cannot be written to the outbox otherwise (I8).';
 
--- Long because rows that fail are counted over all rounds, and what they mean is decided after the last one.
+-- Long because failures are counted over all iterations, and judged after the last one.
 CREATE FUNCTION @extschema@._collect(
     batch_limit integer,
     skip_limit integer,

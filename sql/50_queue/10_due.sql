@@ -174,7 +174,7 @@ BEGIN
             SELECT l.*
             INTO seen
             FROM @extschema@._look_at_due(of_transport, false, span.part, span.after_send_at, span.after_id, moment, 100::bigint) l;
-            busy := @extschema@._held_groups(seen.group_keys, moment);
+            busy := @extschema@._busy_groups(seen.group_keys, moment);
             due := coalesce(
                 (
                     SELECT min(u.send_at)

@@ -2,7 +2,7 @@
 --
 -- Rows are looked at from the session's positions, or from the beginning (20_cursors.sql). No row is locked here: users must be
 -- able to cancel what is not claimed, and a lock belongs to the subtransaction that changes the row (30_claimable.sql).
--- Rows of groups that another claimant holds are stepped over (60_groups.sql). Invariant: the number of rows that one call
+-- Rows of busy groups are stepped over (60_groups.sql). Invariant: the number of rows that one call
 -- looks at is bounded, and the next calls go on from there (I4).
 
 -- Long because it has the query twice, as a partial index is used only for a constant condition.
@@ -127,7 +127,7 @@ BEGIN
                 -- Claims are asked for once for each group, because finding out row by row that others hold it is slow.
                 grouped := array_remove(seen.group_keys, NULL) <> '{}';
                 IF grouped THEN
-                    busy := @extschema@._held_groups(seen.group_keys, moment) || left_out;
+                    busy := @extschema@._busy_groups(seen.group_keys, moment) || left_out;
                     needed := least(needed, group_limit);
                 END IF;
                 passed := ARRAY(
@@ -184,4 +184,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._look_for_due(text, boolean, text, boolean, integer, integer, timestamptz, text[], bigint, integer) IS
-    'Internal. Goes on with a scan: the next due rows of a transport, or of its groups, up to a priority (32767: all), as many as wanted, in the order of claims, that can be sent and are in no group that is left out or held, and those that have to end. Locks their groups, and lowers the limits by what it looked at and locked.';
+    'Internal. Continues a scan: the next due rows of a transport, or of its groups, up to a priority (32767: all), as many as wanted, in the order of claims, that can be sent and are in no group that is left out or busy, and those that have to end. Locks their groups, and lowers the limits by what it looked at and locked.';

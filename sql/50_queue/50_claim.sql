@@ -66,7 +66,7 @@ CREATE FUNCTION @extschema@._end_claim(scan text, is_sweep boolean, rest double 
 AS $$
 BEGIN
     IF stops THEN
-        -- The next sweep goes on behind what this one came to.
+        -- The next sweep continues after the rows that this one reached.
         PERFORM @extschema@._scan_note(scan, p.part, p.at, p.id, true) FROM @extschema@._scan_parts(scan) p WHERE is_sweep;
         PERFORM @extschema@._scan_end(scan);
     END IF;

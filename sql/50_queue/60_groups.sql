@@ -1,8 +1,8 @@
 -- Groups: one claimant at a time holds mail of a group_key.
 --
--- A group is held while a claim of any of its rows is in force, which is asked once for each call and group, under the
+-- A group is busy while a claim of any of its rows is in force, which is asked once for each call and group, under the
 -- lock of that group. Invariants: two claimants never hold rows of one group (I2), and neither waits for the other
--- (I3); rows of held groups are stepped over without looking at the claims again, and are counted, so that they hide
+-- (I3); rows of busy groups are stepped over without looking at the claims again, and are counted, so that they hide
 -- nothing that comes after them (I4).
 
 CREATE FUNCTION @extschema@._try_lock_group(hash bigint) RETURNS boolean
@@ -11,7 +11,7 @@ CREATE FUNCTION @extschema@._try_lock_group(hash bigint) RETURNS boolean
 COMMENT ON FUNCTION @extschema@._try_lock_group(bigint) IS
     'Internal. Locks a group, by hashtextextended(group_key, 0), until the transaction ends; false if another session holds the lock.';
 
-CREATE FUNCTION @extschema@._held_groups(candidates text[], moment timestamptz) RETURNS text[]
+CREATE FUNCTION @extschema@._busy_groups(candidates text[], moment timestamptz) RETURNS text[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
@@ -23,18 +23,18 @@ BEGIN
     -- fits it.
     RETURN ARRAY(
         SELECT c.group_key
-        FROM (SELECT DISTINCT u.group_key FROM unnest(_held_groups.candidates) u (group_key) WHERE u.group_key IS NOT NULL) c
+        FROM (SELECT DISTINCT u.group_key FROM unnest(_busy_groups.candidates) u (group_key) WHERE u.group_key IS NOT NULL) c
         WHERE EXISTS (
             SELECT
             FROM @extschema@.outbox o
             WHERE o.group_key = c.group_key
-              AND o.claimed_until > _held_groups.moment
+              AND o.claimed_until > _busy_groups.moment
             OFFSET 0
         )
     );
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._held_groups(text[], timestamptz) IS
+COMMENT ON FUNCTION @extschema@._busy_groups(text[], timestamptz) IS
     'Internal. Those of the groups that have a claim in force at this time.';
 
 CREATE FUNCTION @extschema@._free_groups(candidates text[]) RETURNS text[]
@@ -44,11 +44,11 @@ CREATE FUNCTION @extschema@._free_groups(candidates text[]) RETURNS text[]
     SET jit = off
 AS $$
 DECLARE
-    held text[] := @extschema@._held_groups(candidates, clock_timestamp());
+    busy text[] := @extschema@._busy_groups(candidates, clock_timestamp());
     locked text[];
 BEGIN
     locked := ARRAY(
-        SELECT DISTINCT c.group_key FROM unnest(candidates) c (group_key) WHERE c.group_key NOT IN (SELECT h.group_key FROM unnest(held) h (group_key))
+        SELECT DISTINCT c.group_key FROM unnest(candidates) c (group_key) WHERE c.group_key NOT IN (SELECT b.group_key FROM unnest(busy) b (group_key))
     );
     -- A claimant holds the lock of a group until its claim is committed or rolled back. The next holder queries the
     -- claims again, in a new statement, whose snapshot contains what the previous holder committed: one statement that
@@ -56,8 +56,8 @@ BEGIN
     locked := ARRAY(
         SELECT c.group_key FROM unnest(locked) c (group_key) WHERE @extschema@._try_lock_group(hashtextextended(c.group_key, 0))
     );
-    held := @extschema@._held_groups(locked, clock_timestamp());
-    RETURN ARRAY(SELECT l.group_key FROM unnest(locked) l (group_key) WHERE l.group_key <> ALL (held));
+    busy := @extschema@._busy_groups(locked, clock_timestamp());
+    RETURN ARRAY(SELECT l.group_key FROM unnest(locked) l (group_key) WHERE l.group_key <> ALL (busy));
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._free_groups(text[]) IS

@@ -58,7 +58,7 @@ AS $$
 <<local>>
 DECLARE
     -- As long as its token is locked, no request puts the token into pending: a collector would wait for this row.
-    held CONSTANT bigint[] := ARRAY(
+    locked CONSTANT bigint[] := ARRAY(
         SELECT t.id
         FROM @extschema@.tokens t
         WHERE t.id = ANY (ARRAY(SELECT o.token_id FROM @extschema@.outbox o WHERE o.id = ANY (_retry_tokens.ids) AND o.token_id IS NOT NULL))
@@ -82,7 +82,7 @@ BEGIN
     FROM @extschema@._token_verdicts v
     WHERE o.id = ANY (_retry_tokens.ids)
       AND o.state::text = 'error'
-      AND o.token_id = ANY (local.held)
+      AND o.token_id = ANY (local.locked)
       AND v.token_id = o.token_id
       AND v.eligible
       AND NOT v.locked

@@ -3,7 +3,7 @@
 -- The worker, pg_cron or a person calls mailroom_purge, in small batches, each a short transaction. Mail is found by an
 -- index, oldest end first; other rows by id, which is the order of time, up to the first that is too young. So a batch
 -- without work costs one look at each table. Where deleted rows cannot be vacuumed yet because a session holds an old
--- snapshot, a session goes on from where its last batch ended (src/cursor). Deliverers that are gone are
+-- snapshot, a session continues where its last batch ended (src/cursor). Deliverers that are gone are
 -- forgotten by the way (50_queue/90_transports.sql).
 
 CREATE FUNCTION @extschema@._retention() RETURNS integer
@@ -42,7 +42,7 @@ EXCEPTION
         IF SQLSTATE <> '55P03' AND NOT @extschema@._may_pass_by(SQLSTATE) THEN
             RAISE;
         END IF;
-        -- Rows to which rows refer that other transactions hold (55P03) stay for the next round, a hundred at a time, because each
+        -- Rows to which rows refer that other transactions hold (55P03) stay for the next cycle, a hundred at a time, because each
         -- try takes time.
         IF cardinality(places) = 1 OR (SQLSTATE = '55P03' AND cardinality(places) <= 100) THEN
             RETURN 0;
@@ -60,16 +60,16 @@ EXCEPTION
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._delete_rows(text, tid[]) IS
-    'Internal. Deletes these locked rows of a table, mails with their attempts, but passes by those that a foreign key or a trigger of the application does not let go. Returns how many.';
+    'Internal. Deletes these locked rows of a table, mails with their attempts, but skips those that a foreign key or a trigger of the application does not let it delete. Returns how many.';
 
--- The positions of purges are those of all sessions: sessions without memory get past rows that stay. A round ends where
--- there are no more rows, and the next one starts at the first row. The worker purges all the time, so it begins a round
--- once an hour and goes on from its end until then: rows that stay would keep it busy.
+-- The positions of purges are those of all sessions: sessions without memory get past rows that stay. A cycle ends where
+-- there are no more rows, and the next one starts at the first row. The worker purges all the time, so it begins a cycle
+-- once an hour, and continues at its end until then: rows that stay would keep it busy.
 CREATE SEQUENCE @extschema@._purged_outbox MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_outbox IS
-    'Internal. The outbox.id of the last mail that stayed in the current round of purges.';
+    'Internal. The outbox.id of the last mail that stayed in the current cycle of purges.';
 
--- Long because the position of the round depends on what was looked at and on what stayed of it.
+-- Long because the position of the cycle depends on what was looked at and on what stayed of it.
 CREATE FUNCTION @extschema@._purge_mails(
     horizon timestamptz,
     row_limit integer,
@@ -86,7 +86,7 @@ CREATE FUNCTION @extschema@._purge_mails(
 AS $$
 <<local>>
 DECLARE
-    round CONSTANT bigint := coalesce(pg_sequence_last_value('@extschema@._purged_outbox'::regclass), 0);
+    cycle CONSTANT bigint := coalesce(pg_sequence_last_value('@extschema@._purged_outbox'::regclass), 0);
     sweep CONSTANT boolean := @extschema@._scan_begin('purge outbox'::text);
     walked CONSTANT timestamptz := (SELECT s.at FROM @extschema@._scan_start('purge outbox'::text, 0::smallint) s);
     after record;
@@ -98,10 +98,10 @@ DECLARE
     stayed bigint;
 BEGIN
     SELECT walked AS ended_at, '-9223372036854775808'::bigint AS id INTO after;
-    IF round <> 0 THEN
+    IF cycle <> 0 THEN
         -- By id alone, so that only the primary key fits.
-        SELECT o.ended_at, o.id INTO mark FROM @extschema@.outbox o WHERE o.id = local.round;
-        -- If that mail is gone, or is to be sent again, the round starts at the first mail.
+        SELECT o.ended_at, o.id INTO mark FROM @extschema@.outbox o WHERE o.id = local.cycle;
+        -- If that mail is gone, or is to be sent again, the cycle starts at the first mail.
         IF mark.ended_at >= walked THEN
             after := mark;
         END IF;
@@ -149,23 +149,23 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge_mails(timestamptz, integer) IS
-    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts, but passes by those that stay. Returns how many, and whether there are more to look at.';
+    'Internal. Deletes up to row_limit mails that ended before this time, oldest end first, with their attempts, but skips those that must stay. Returns how many, and whether there are more to look at.';
 
 CREATE SEQUENCE @extschema@._purged_tokens MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_tokens IS
-    'Internal. The tokens.id that the current round of purges has reached.';
+    'Internal. The tokens.id that the current cycle of purges has reached.';
 
 CREATE SEQUENCE @extschema@._purged_link_requests MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_link_requests IS
-    'Internal. The link_requests.id that the current round of purges has reached.';
+    'Internal. The link_requests.id that the current cycle of purges has reached.';
 
 CREATE SEQUENCE @extschema@._purged_outbox_attempts MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_outbox_attempts IS
-    'Internal. The outbox_attempts.id that the current round of purges has reached.';
+    'Internal. The outbox_attempts.id that the current cycle of purges has reached.';
 
 CREATE SEQUENCE @extschema@._purged_job_runs MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_job_runs IS
-    'Internal. The job_runs.id that the current round of purges has reached.';
+    'Internal. The job_runs.id that the current cycle of purges has reached.';
 
 CREATE FUNCTION @extschema@._purge_by_id(
     source text,
@@ -184,10 +184,10 @@ CREATE FUNCTION @extschema@._purge_by_id(
 AS $$
 DECLARE
     reached CONSTANT regclass := '@extschema@.' || quote_ident('_purged_' || source);
-    round CONSTANT bigint := coalesce(pg_sequence_last_value(reached), 0);
+    cycle CONSTANT bigint := coalesce(pg_sequence_last_value(reached), 0);
     scan CONSTANT text := 'purge ' || source;
     sweep CONSTANT boolean := @extschema@._scan_begin(scan);
-    after CONSTANT bigint := greatest((SELECT s.id FROM @extschema@._scan_start(scan, 0::smallint) s), round);
+    after CONSTANT bigint := greatest((SELECT s.id FROM @extschema@._scan_start(scan, 0::smallint) s), cycle);
     last bigint;
     places tid[];
     -- Of up to three columns.
@@ -214,7 +214,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text[], text, text, integer) IS
-    'Internal. Looks at up to row_limit rows of this table, in the order of id, that began before the first time by one column, or after the second, and deletes those that ended before the first by the earliest of others, but passes by those that stay. Returns how many, and whether there are more to look at.';
+    'Internal. Looks at up to row_limit rows of this table, in the order of id, that began before the first time by one column, or after the second, and deletes those that ended before the first by the earliest of others, but skips those that must stay. Returns how many, and whether there are more to look at.';
 
 CREATE FUNCTION @extschema@._purge(batch_limit integer, starts_over boolean, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -256,7 +256,7 @@ BEGIN
     FROM @extschema@._purge_by_id('job_runs'::text, 'started_at'::text, ARRAY['started_at'], moment, soon, batch_limit) p;
     purged := requests.purged + mails.purged + tokens.purged + runs.purged;
     more := requests.more OR mails.more OR tokens.more OR attempts.more OR runs.more;
-    -- Not one table before the others, or a caller that goes on as long as there is more would never end.
+    -- Not one table before the others, or a caller that repeats the call as long as there is more would never end.
     IF starts_over AND NOT more THEN
         PERFORM setval(r, 0)
         FROM unnest('{_purged_outbox,_purged_tokens,_purged_link_requests,_purged_outbox_attempts,_purged_job_runs}'::text[]) u (name)

@@ -12,7 +12,7 @@ LOCK TABLE pg_catalog.pg_authid IN SHARE ROW EXCLUSIVE MODE;
 DO $$
 DECLARE
     role_name text;
-    held record;
+    granted record;
     objection text;
     sequence record;
 BEGIN
@@ -25,15 +25,15 @@ BEGIN
         IF to_regrole(role_name) IS NULL THEN
             EXECUTE format('CREATE ROLE %I NOLOGIN', role_name);
         END IF;
-        SELECT r.* INTO held FROM pg_authid r WHERE r.oid = to_regrole(role_name);
+        SELECT r.* INTO granted FROM pg_authid r WHERE r.oid = to_regrole(role_name);
         objection := CASE
-            WHEN held.rolsuper THEN 'It is a superuser.'
+            WHEN granted.rolsuper THEN 'It is a superuser.'
             WHEN role_name <> 'mailroom_definer' THEN NULL
-            WHEN held.rolcanlogin THEN 'It may log in.'
-            WHEN held.rolcreaterole OR held.rolcreatedb OR held.rolreplication OR held.rolbypassrls
+            WHEN granted.rolcanlogin THEN 'It may log in.'
+            WHEN granted.rolcreaterole OR granted.rolcreatedb OR granted.rolreplication OR granted.rolbypassrls
                 THEN 'It has attributes that give it powers.'
-            WHEN EXISTS (SELECT FROM pg_auth_members m WHERE m.roleid = held.oid) THEN 'It has members.'
-            WHEN EXISTS (SELECT FROM pg_auth_members m WHERE m.member = held.oid) THEN 'It is a member of another role.'
+            WHEN EXISTS (SELECT FROM pg_auth_members m WHERE m.roleid = granted.oid) THEN 'It has members.'
+            WHEN EXISTS (SELECT FROM pg_auth_members m WHERE m.member = granted.oid) THEN 'It is a member of another role.'
         END;
         IF objection IS NOT NULL THEN
             RAISE object_not_in_prerequisite_state USING
@@ -75,13 +75,13 @@ CREATE FUNCTION @extschema@._close(objects oid[]) RETURNS void
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    held record;
+    granted record;
     routine record;
     relation record;
 BEGIN
     -- Grants that come from the default privileges of the installing user are revoked, so that each object has the
     -- grants that follow and no others. Types are usable by PUBLIC anyway.
-    FOR held IN
+    FOR granted IN
         SELECT o.relation, o.is_sequence, o.routine, o.type, a.grantee::regrole AS grantee
         FROM pg_depend d
         JOIN pg_extension e ON e.oid = d.refobjid
@@ -109,14 +109,14 @@ BEGIN
           AND a.grantee NOT IN (o.owner, 0)
         GROUP BY 1, 2, 3, 4, 5
     LOOP
-        IF held.routine IS NOT NULL THEN
-            EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', held.routine, held.grantee);
-        ELSIF held.type IS NOT NULL THEN
-            EXECUTE format('REVOKE ALL ON TYPE %s FROM %s CASCADE', held.type, held.grantee);
-        ELSIF held.is_sequence THEN
-            EXECUTE format('REVOKE ALL ON SEQUENCE %s FROM %s CASCADE', held.relation, held.grantee);
+        IF granted.routine IS NOT NULL THEN
+            EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', granted.routine, granted.grantee);
+        ELSIF granted.type IS NOT NULL THEN
+            EXECUTE format('REVOKE ALL ON TYPE %s FROM %s CASCADE', granted.type, granted.grantee);
+        ELSIF granted.is_sequence THEN
+            EXECUTE format('REVOKE ALL ON SEQUENCE %s FROM %s CASCADE', granted.relation, granted.grantee);
         ELSE
-            EXECUTE format('REVOKE ALL ON TABLE %s FROM %s CASCADE', held.relation, held.grantee);
+            EXECUTE format('REVOKE ALL ON TABLE %s FROM %s CASCADE', granted.relation, granted.grantee);
         END IF;
     END LOOP;
     -- PUBLIC may execute functions by default. Every function of the extension is revoked from PUBLIC, and every

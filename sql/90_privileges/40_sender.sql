@@ -64,7 +64,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._expire_claims(tid[], timestamptz),
     @extschema@._note_ended(bigint, bigint, text),
     @extschema@._end_useless(tid[], timestamptz),
-    @extschema@._held_groups(text[], timestamptz),
+    @extschema@._busy_groups(text[], timestamptz),
     @extschema@._free_groups(text[]),
     @extschema@._scan_begin(text),
     @extschema@._scan_parts(text),

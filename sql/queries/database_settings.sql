@@ -1,5 +1,5 @@
-WITH said AS (
-    -- As the server orders them when a session starts: the user's here, the user's, the database's, all users'.
+WITH configured AS (
+    -- By precedence when a session starts: user and database, user, database, all users.
     SELECT DISTINCT ON (e.name) e.name, e.setting
     FROM pg_db_role_setting d
     CROSS JOIN LATERAL pg_catalog.unnest(d.setconfig) c (entry)
@@ -11,11 +11,11 @@ WITH said AS (
       AND starts_with(e.name, 'mailroom.')
     ORDER BY e.name, d.setrole DESC, d.setdatabase DESC
 )
-SELECT s.name, coalesce(said.setting, f.setting, s.boot_val)
+SELECT s.name, coalesce(configured.setting, f.setting, s.boot_val)
 FROM pg_settings s
-LEFT JOIN said ON said.name = s.name
+LEFT JOIN configured ON configured.name = s.name
 LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied
 WHERE starts_with(s.name, 'mailroom.')
   AND s.context <> 'postmaster'
-  -- What was said and is not any more is the server's again.
-  AND (said.name IS NOT NULL OR s.source IN ('global', 'database', 'user', 'database user'))
+  -- A setting that was reset falls back to the server's value.
+  AND (configured.name IS NOT NULL OR s.source IN ('global', 'database', 'user', 'database user'))

@@ -3,7 +3,7 @@
 //!
 //! A scan has parts, such as the priorities of due mail, and keeps a position in each. A position is a hint. Rows can
 //! appear before it: a transaction commits late, or returns what it took when it is rolled back; a row was locked, or
-//! its group was held. Three rules find them:
+//! its group was busy. Three rules find them:
 //!
 //! - a scan is a *sweep* as often as its credit allows: it starts at the beginning of each part. Sweeps take at most a
 //!   twentieth of the time. While there is little to step over, every scan is one;
@@ -298,7 +298,7 @@ mod tests {
         scan.note(-5, at(70), false, CLOCK);
         assert_eq!(scan.start(5), at(50));
         scan.note(5, at(40), false, CLOCK);
-        assert_eq!(scan.start(5), at(40), "the same scan goes on where it is");
+        assert_eq!(scan.start(5), at(40), "the same scan continues where it is");
         scan.begin(now, now);
         assert_eq!(scan.parts(now), [(-5, at(70)), (5, at(50))], "never back");
         assert_eq!(scan.start(6), Position::START);

@@ -64,7 +64,7 @@ pub fn now() -> i64 {
     unsafe { pg_sys::GetCurrentTimestamp() }
 }
 
-/// A clock that goes on only while this thread has the processor: only differences of its times mean something.
+/// A clock that runs only while this thread has the processor: only differences of its times mean something.
 pub fn processor_clock() -> Instant {
     thread_local! {
         static ORIGIN: Instant = Instant::now();

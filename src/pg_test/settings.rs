@@ -12,7 +12,7 @@ mod tests {
     #[pg_extern]
     fn settings_have_their_defaults() {
         let rule = settings::batch_rule();
-        assert_eq!((rule.limit, rule.linger), (100, Duration::from_secs(1)));
+        assert_eq!((rule.limit, rule.timeout), (100, Duration::from_secs(1)));
         assert_eq!(settings::poll_interval(), Duration::from_secs(30));
         assert_eq!(settings::channel().to_str().unwrap(), "token_insert");
         assert_eq!(one::<i64>("SELECT public._recovery_ttl()"), 900);
@@ -31,7 +31,7 @@ mod tests {
         set("mailroom.max_attempts", "3");
         set("mailroom.channel", "Kanal für Post");
         let rule = settings::batch_rule();
-        assert_eq!((rule.limit, rule.linger), (7, Duration::from_millis(2500)));
+        assert_eq!((rule.limit, rule.timeout), (7, Duration::from_millis(2500)));
         assert_eq!(one::<i32>("SELECT public._batch_limit()"), 7);
         assert_eq!(settings::poll_interval(), Duration::from_secs(60));
         assert_eq!(one::<i64>("SELECT public._recovery_ttl()"), 7200);

@@ -128,7 +128,7 @@ impl Worker {
         asked.then(|| self.answer_at.max(now))
     }
 
-    /// Answers one batch of requests; the resulting tokens are announced. Waiting tokens are not held up for long: a
+    /// Answers one batch of requests; the resulting tokens are announced. Waiting tokens are not delayed for long: a
     /// failure is logged, and the answers are retried later.
     ///
     /// # Errors

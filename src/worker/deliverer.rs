@@ -117,7 +117,7 @@ impl Deliverer {
     ///
     /// # Errors
     /// If the extension is gone, or leases cannot be extended.
-    pub fn round(
+    pub fn run_jobs(
         &mut self,
         session: &mut Session,
         now: Time,

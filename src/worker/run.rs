@@ -7,7 +7,7 @@ use pgrx::prelude::*;
 
 use super::deliverer::Deliverer;
 use super::session::{Failure, Listeners, Session};
-use super::state::{Cause, POLL_PAUSE, RESTORE_CHECK, Wait, Worker};
+use super::state::{Cause, POLL_DELAY, RESTORE_CHECK, Wait, Worker};
 use crate::pg::options;
 use crate::pg::signals::stop_requested;
 use crate::settings;
@@ -32,7 +32,7 @@ impl Worker {
             asked: false,
             beyond: true,
             polled_at: Time::ZERO,
-            poll_pause: POLL_PAUSE,
+            poll_delay: POLL_DELAY,
             search: true,
             search_others: true,
             next_due: None,
@@ -145,7 +145,7 @@ impl Worker {
                     backlog = self.take_batch(rule, trigger, backlog, outside)?;
                     look = Look::AfterBatch;
                 }
-                Decision::LingerUntil(until) => {
+                Decision::WaitUntil(until) => {
                     if outside == Listeners::Owed {
                         self.notify_listeners();
                     }

@@ -13,14 +13,14 @@ use mailroom_core::purge::Purges;
 /// How often the worker checks whether a restore has ended, in case the restoring session did not wake it.
 pub const RESTORE_CHECK: Duration = Duration::from_secs(1);
 /// Pause between two polls while there are more expired claims than one poll takes back.
-pub const POLL_PAUSE: Duration = Duration::from_millis(100);
+pub const POLL_DELAY: Duration = Duration::from_millis(100);
 
 /// What to wait for.
 pub struct Wait {
     pub until: Time,
     /// The cause to act on at that time.
     pub then: Cause,
-    /// Whether no batch is lingering, so that any announced token is a reason to act.
+    /// Whether no partial batch waits, so that any announced token is a reason to act.
     pub idle: bool,
     /// What `mailroom_status()` shows.
     pub next: Next,
@@ -45,9 +45,9 @@ pub enum Cause {
     Polled,
 }
 
-/// The result of a round of delivery.
+/// The result of running the deliverer's jobs.
 pub enum Delivery {
-    /// The next round is due at this time, or when the deliverer has jobs.
+    /// Call it again at this time, or when the deliverer has jobs.
     Next(Option<Time>),
     /// The extension no longer exists.
     Gone,
@@ -75,7 +75,7 @@ pub struct Worker {
     /// When the worker last polled.
     pub(super) polled_at: Time,
     /// Pause between that poll and the next one.
-    pub(super) poll_pause: Duration,
+    pub(super) poll_delay: Duration,
     /// Whether there may be tokens and mail that were not announced: of commits without a worker, of a restore, of
     /// prepared transactions, or from before a pause. The next poll notifies senders and listeners.
     pub(super) search: bool,

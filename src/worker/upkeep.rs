@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::session::{Failure, OutboxState, Session, Tell, Waiting};
-use super::state::{POLL_PAUSE, Worker};
+use super::state::{POLL_DELAY, Worker};
 use crate::pg::process;
 use crate::pg::signals::stop_requested;
 use crate::settings::{self, Notify};
@@ -156,8 +156,8 @@ impl Worker {
         self.search_others &= state.others.is_none();
         self.next_due = state.next_due;
         self.echo |= state.told;
-        self.poll_pause = if state.more {
-            POLL_PAUSE
+        self.poll_delay = if state.more {
+            POLL_DELAY
         } else {
             settings::poll_interval()
         };
@@ -166,7 +166,7 @@ impl Worker {
     /// When the next poll is due.
     pub(super) fn poll_at(&self) -> Time {
         // The setting may have been lowered since the last poll.
-        let pause = self.poll_pause.min(settings::poll_interval());
+        let pause = self.poll_delay.min(settings::poll_interval());
         self.polled_at.saturating_add(pause)
     }
 
@@ -178,7 +178,7 @@ impl Worker {
 
     /// When the outbox next needs maintenance.
     ///
-    /// The wall clock is read in every round, because it may jump; the poll interval bounds the delay that a jump
+    /// The wall clock is read each time, because it may jump; the poll interval bounds the delay that a jump
     /// causes.
     pub(super) fn maintain_at(&self, now: Time) -> Option<Time> {
         let micros = self.next_due?.saturating_sub(process::now()).max(0);

@@ -19,7 +19,7 @@ const ECHO: Duration = Duration::from_secs(1);
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Runs one round of delivery. Returns when the next one is due, or that the extension is gone.
+    /// Runs the jobs of the deliverer. Returns when it next needs to be called, or that the extension is gone.
     pub(super) fn deliver(&mut self) -> Delivery {
         let now = self.now();
         if self.restart_deliverer_at.is_some_and(|at| at <= now) {
@@ -28,7 +28,7 @@ impl Worker {
         let Some(deliverer) = &mut self.deliverer else {
             return Delivery::Next(self.restart_deliverer_at);
         };
-        match deliverer.round(&mut self.session, now, !self.paused) {
+        match deliverer.run_jobs(&mut self.session, now, !self.paused) {
             Ok(next) => Delivery::Next(next),
             // A stop also cancels statements.
             Err(_) if stop_requested() => Delivery::Next(None),

@@ -2,7 +2,7 @@
 
     stream.py PROPERTIES SOCKET USER EVENTS
 
-Whatever the connector emits goes to EVENTS, one JSON object a line; its log goes to the output. What is added to the
+All that the connector emits goes to EVENTS, one JSON object a line; its log goes to the output. What is added to the
 properties is how to reach the server, which a recipe cannot know. Ends with its input, so that it cannot outlive the
 test, and remembers nothing from one run to the next.
 """

@@ -1,6 +1,6 @@
 // An HTTP/2 server on Node.js's own implementation that bows out of every connection while requests are under
 // way: it takes the first half of those that are open, says with GOAWAY that it never looked at the others,
-// as a server does that is deployed anew, and closes.
+// as a server does that is deployed again, and closes.
 //
 //   node goaway.mjs KEY CERTIFICATE OPEN     prints "port N", "taken ID" and "ignored ID", by webhook-id
 import { readFileSync } from 'node:fs';

@@ -35,7 +35,7 @@ SELECT * FROM @s@.mailroom_dequeue(10::integer);
 
 ALTER TABLE @s@.outbox DROP CONSTRAINT refusing;
 
--- Where somebody else has a say in the rows, statements do what the library does elsewhere.
+-- Where another role may change the rows, statements do what the library does elsewhere.
 CREATE RULE passing AS ON DELETE TO @s@.pending DO ALSO NOTHING;
 
 ALTER TABLE @s@.outbox ADD CONSTRAINT passing CHECK (true);

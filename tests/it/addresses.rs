@@ -114,7 +114,7 @@ const TRIES: &str = "\
     END $$";
 
 #[test]
-fn accounts_mail_and_deliverer_take_the_same_addresses_and_any_sender_reads_them_alike() {
+fn accounts_mail_and_deliverer_accept_the_same_addresses() {
     let (_cluster, mut client) = Cluster::start_with_app(&["shared_preload_libraries = ''"]);
     client.batch_execute(TRIES).unwrap();
     let texts = texts();

@@ -229,7 +229,7 @@ fn urgent_mail_goes_first_however_much_waits_for_the_rate() {
 /// A worker is stopped for longer than its leases, and then continues: it sends none of the mail that was not in
 /// flight.
 #[test]
-fn a_worker_that_was_frozen_beyond_its_lease_sends_nothing_twice_that_is_not_ambiguous() {
+fn a_worker_frozen_beyond_its_lease_duplicates_only_ambiguous_mail() {
     let gate = Arc::new(AtomicBool::new(false));
     let open = Arc::clone(&gate);
     let receiver = Receiver::start(move |_| {

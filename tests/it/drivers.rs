@@ -44,7 +44,7 @@ fn database(cluster: &Cluster, name: &str) -> String {
             !calls().iter().any(|(sql, ..)| sql.contains(&call))
         })
         .collect();
-    assert!(missing.is_empty(), "nobody calls {missing:?}");
+    assert!(missing.is_empty(), "no driver calls {missing:?}");
     name.to_owned()
 }
 

@@ -251,8 +251,8 @@ fn eight_consumers_one_of_them_terminated() {
             .into_iter()
             .map(|consumer| consumer.join().unwrap())
             .collect();
-        assert!(ends.contains(&End::CutOff), "nobody was terminated");
-        assert!(ends.contains(&End::QueueEmpty), "nobody was left");
+        assert!(ends.contains(&End::CutOff), "no consumer was terminated");
+        assert!(ends.contains(&End::QueueEmpty), "no consumer was left");
     });
     audit(&mut client);
     cluster.verify();

@@ -200,7 +200,7 @@ fn no_difference_goes_unseen() {
         let upgraded = upgrade_from(&mut client, OLDER);
         assert!(
             !differences(&fresh, &upgraded).is_empty(),
-            "nobody misses {statement}"
+            "no difference without {statement}"
         );
     }
 }

@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 
 # What is run as root to install packages. Debian's server package makes a
-# cluster, and others start what they install as a service; nobody asked for
-# either, so they are told not to. Nothing of the machine's is removed: where a
+# cluster, and others start what they install as a service. Neither is
+# wanted, so they are told not to. Nothing of the machine's is removed: where a
 # package conflicts with one that is there, apt-get fails and says so.
 # shellcheck disable=SC2016
 install_as_root='
@@ -58,7 +58,7 @@ need_cargo() {
 need_cargo_pgrx() {
     PATH=$tools/bin:$PATH
     [ "$(cargo pgrx --version 2>/dev/null)" != "cargo-pgrx $pgrx_version" ] || return 0
-    # Built in a directory of its own that cargo removes, hence not in target/.
+    # Built in a directory of its own that cargo removes, so not in target/.
     quietly cargo-pgrx "building cargo-pgrx $pgrx_version: once, and some minutes" \
         env -u CARGO_TARGET_DIR \
         cargo install --locked cargo-pgrx --version "$pgrx_version" --root "$tools"

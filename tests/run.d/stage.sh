@@ -11,7 +11,7 @@ make_scratch() {
 
 # A server finds its directories relative to its executable, so a copy of them
 # anywhere is a server of its own. That is where the extension goes: the
-# system's PostgreSQL is not touched, and nobody has to be root.
+# system's PostgreSQL is not touched, and no step needs root.
 copy_server() {
     local tree=$1 option dir
     if [ -n "$home" ]; then

@@ -96,7 +96,7 @@ pub fn once<T>(
 }
 
 /// As [`once`], but settles claimed mail as sent.
-#[allow(dead_code, reason = "only where somebody else is at work, too")]
+#[allow(dead_code, reason = "only where another client is at work, too")]
 pub fn once_for_good<T>(
     client: &mut Client,
     number: usize,

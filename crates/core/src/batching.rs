@@ -1,6 +1,6 @@
 //! When to collect a batch of tokens, as a state machine. Pure.
 //!
-//! A batch is collected when `limit` tokens wait, when the oldest of them has waited for `linger`, when an urgent one
+//! A batch is collected when `limit` tokens wait, when the oldest of them has waited for `timeout`, when an urgent one
 //! waits, or when a poll finds tokens that no wake-up announced. The caller passes the time and the backlog, so the
 //! tests use a virtual clock. The module must never lose the age of a waiting token: otherwise a slow stream of tokens
 //! would postpone a batch for ever.
@@ -16,7 +16,7 @@ pub struct Rule {
     /// Number of tokens that fill a batch, at least 1.
     pub limit: u32,
     /// How long the oldest token may wait for further ones.
-    pub linger: Duration,
+    pub timeout: Duration,
 }
 
 /// The waiting tokens; the caller need not count beyond the limit.
@@ -70,7 +70,7 @@ pub enum Decision {
     /// Collect a batch now.
     Go(Trigger),
     /// Check again at this time, or after a wake-up.
-    LingerUntil(Time),
+    WaitUntil(Time),
     /// No token waits.
     Idle,
 }
@@ -100,7 +100,7 @@ impl Batcher {
             return Decision::Idle;
         }
         let unannounced = self.oldest.is_none() && look == Look::Polled;
-        let deadline = self.oldest.get_or_insert(now).saturating_add(rule.linger);
+        let deadline = self.oldest.get_or_insert(now).saturating_add(rule.timeout);
         let trigger = if backlog.urgent {
             Trigger::Urgent
         } else if let Some(owed) = self.owed {
@@ -112,7 +112,7 @@ impl Batcher {
         } else if now >= deadline {
             Trigger::Timeout
         } else {
-            return Decision::LingerUntil(deadline);
+            return Decision::WaitUntil(deadline);
         };
         // The tokens that the batch leaves may have been waiting since this check.
         self.oldest = Some(now);
@@ -134,7 +134,7 @@ mod tests {
 
     const RULE: Rule = Rule {
         limit: 3,
-        linger: Duration::from_secs(5),
+        timeout: Duration::from_secs(5),
     };
 
     fn at(millis: u64) -> Time {
@@ -170,11 +170,11 @@ mod tests {
         let rest = batcher.decide(RULE, at(110), waiting(2), Look::AfterBatch);
         assert_eq!(
             rest,
-            Decision::LingerUntil(at(5_100)),
+            Decision::WaitUntil(at(5_100)),
             "their age counts from the first look"
         );
         let early = batcher.decide(RULE, at(5_099), waiting(2), Look::Woken);
-        assert_eq!(early, Decision::LingerUntil(at(5_100)));
+        assert_eq!(early, Decision::WaitUntil(at(5_100)));
         let due = batcher.decide(RULE, at(5_100), waiting(2), Look::Woken);
         assert_eq!(due, Decision::Go(Trigger::Timeout));
     }
@@ -184,7 +184,7 @@ mod tests {
         let mut batcher = Batcher::default();
         batcher.decide(RULE, at(0), waiting(1), Look::Woken);
         let second = batcher.decide(RULE, at(4_900), waiting(2), Look::Woken);
-        assert_eq!(second, Decision::LingerUntil(at(5_000)));
+        assert_eq!(second, Decision::WaitUntil(at(5_000)));
     }
 
     #[test]
@@ -210,11 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn the_poll_floor_leaves_a_lingering_batch_alone() {
+    fn the_poll_floor_leaves_a_partial_batch_alone() {
         let mut batcher = Batcher::default();
         batcher.decide(RULE, at(0), waiting(1), Look::Woken);
         let polled = batcher.decide(RULE, at(1_000), waiting(1), Look::Polled);
-        assert_eq!(polled, Decision::LingerUntil(at(5_000)));
+        assert_eq!(polled, Decision::WaitUntil(at(5_000)));
     }
 
     #[test]
@@ -252,11 +252,11 @@ mod tests {
         );
         batcher.taken(1);
         let next = batcher.decide(RULE, at(6_000), waiting(1), Look::AfterBatch);
-        assert!(matches!(next, Decision::LingerUntil(_)));
+        assert!(matches!(next, Decision::WaitUntil(_)));
     }
 
     #[test]
-    fn a_limit_of_one_never_lingers() {
+    fn a_limit_of_one_never_waits() {
         let rule = Rule { limit: 1, ..RULE };
         let mut batcher = Batcher::default();
         assert_eq!(
@@ -284,7 +284,7 @@ mod tests {
                 wake = drain(&mut batcher, &mut queue, at(now));
                 if let Some(oldest) = queue.first() {
                     prop_assert!(wake.is_some(), "tokens wait and nothing is planned");
-                    prop_assert!(wake.unwrap() <= *oldest + RULE.linger);
+                    prop_assert!(wake.unwrap() <= *oldest + RULE.timeout);
                 }
             }
         }
@@ -302,7 +302,7 @@ mod tests {
                     batcher.taken(u32::try_from(moved).unwrap());
                     look = Look::AfterBatch;
                 }
-                Decision::LingerUntil(deadline) => return Some(deadline),
+                Decision::WaitUntil(deadline) => return Some(deadline),
                 Decision::Idle => return None,
             }
         }

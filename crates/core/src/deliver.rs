@@ -8,7 +8,7 @@
 //! | [`events`] | input and output of the state machine |
 //! | `queue` | claimed mails that wait for a request |
 //! | `held` | the mails whose settle is not committed |
-//! | `retry_batches` | batches that are repeated with exactly their mails |
+//! | `retry_batches` | batch requests that are repeated with exactly their mails |
 //! | [`token_bucket`], `rate_limiter` | how mail waits for the rate |
 //! | `throughput` | how many mails to hold |
 //! | `failure_log` | log lines about mail that ends as an error |

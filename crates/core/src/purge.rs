@@ -16,13 +16,13 @@ const MAX_ROWS: i32 = 1_000;
 /// A purge that took longer is followed by smaller ones, and one that took less than half of it by larger ones.
 const AIM: Duration = Duration::from_millis(250);
 /// The shortest rest between two purges while there is more to delete.
-const PAUSE: Duration = Duration::from_millis(100);
+const SHORTEST_REST: Duration = Duration::from_millis(100);
 /// How much longer the rest is than the purge.
 const REST: u32 = 4;
 /// The rest after a failure.
 const RETRY: Duration = Duration::from_secs(60);
-/// How often purges look again at the rows that they passed by.
-const ROUND: Duration = Duration::from_secs(3600);
+/// How often purges look again at the rows that they skipped.
+const CYCLE: Duration = Duration::from_secs(3600);
 
 /// One purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +79,12 @@ impl Purges {
             self.rows = (self.rows / 2).max(1);
         }
         if more {
-            self.at = now.saturating_add(PAUSE.max(took * REST));
+            self.at = now.saturating_add(SHORTEST_REST.max(took * REST));
             return;
         }
         self.at = idle_until;
         if purge.starts_over {
-            self.starts_over_at = now.saturating_add(ROUND);
+            self.starts_over_at = now.saturating_add(CYCLE);
         }
     }
 
@@ -115,7 +115,7 @@ mod tests {
         purges.done(first, Time::ZERO, Time::ZERO, true, Time::MAX);
         assert_eq!(purges.due(Time::ZERO), None);
         let second = purges.due(SECOND).unwrap();
-        assert!(second.starts_over, "the round has not ended");
+        assert!(second.starts_over, "the cycle has not ended");
         purges.done(second, SECOND, SECOND, false, 30 * SECOND);
         assert_eq!(purges.due(29 * SECOND), None);
         let third = purges.due(30 * SECOND).unwrap();

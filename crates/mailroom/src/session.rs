@@ -51,7 +51,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSING: Duration = Duration::from_millis(200);
 const NO_ANSWER: &str = "the server did not answer in time";
 
-/// Constraints are checked by the statement that violates them: at COMMIT no row could be passed by.
+/// Constraints are checked by the statement that violates them: at COMMIT no row could be skipped.
 const BEGIN: &str =
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET CONSTRAINTS ALL IMMEDIATE";
 

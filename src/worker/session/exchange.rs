@@ -1,4 +1,4 @@
-//! Settles and claims mail in one transaction, so that a round costs one commit.
+//! Settles and claims mail in one transaction, so that both cost one commit.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -90,8 +90,7 @@ fn mails_that_may_have_arrived_together_stay_together_whatever_the_answers_are()
 }
 
 #[test]
-fn mails_that_may_have_arrived_together_are_what_a_paused_transport_is_tried_with_if_there_is_nothing_else()
- {
+fn a_probe_repeats_an_ambiguous_batch_when_the_queue_is_empty() {
     let keys = Keys::default();
     let seen = keys.clone();
     let receiver = Receiver::start(move |request| match seen.note(request) {
@@ -240,7 +239,7 @@ fn what_may_have_arrived_at_one_provider_is_not_sent_again_by_another() {
 
 /// Resend recognizes a repeated batch only if it contains exactly the same mails.
 #[test]
-fn mails_that_may_have_arrived_together_stay_together_when_the_provider_wants_a_pause() {
+fn an_ambiguous_batch_stays_together_when_the_provider_throttles() {
     let keys = Keys::default();
     let seen = keys.clone();
     let receiver = Receiver::start(move |request| match seen.note(request) {

@@ -106,7 +106,7 @@ fn a_failover_gives_nothing_back_and_sends_nothing_twice_that_was_settled() {
 fn wait_for_sync(client: &mut Client, which: &str) {
     let waits =
         format!("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND {which}");
-    eventually("somebody to wait for the standby", || {
+    eventually("a commit to wait for the standby", || {
         (number(client, &waits) == 1).then_some(())
     });
 }

@@ -109,7 +109,7 @@ fn nothing_is_handed_out_before_all_of_it_is_there() {
     assert!(told.contains("division by zero"), "{told}");
     assert_eq!(told.matches("ERROR").count(), 1, "{told}");
     // The request comes within the interval, and produces no mail.
-    eventually("all of it in the outbox, though nobody polls", || {
+    eventually("all of it in the outbox, though no client polls", || {
         (number(
             &mut copy,
             "SELECT count(DISTINCT token_id) FROM outbox WHERE state = 'scheduled'",

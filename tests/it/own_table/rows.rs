@@ -19,7 +19,7 @@ fn accounts_follow_rows() {
     assert_eq!(
         number(&mut client, "SELECT count(*) FROM tokens"),
         0,
-        "nobody is mailed"
+        "no account is mailed"
     );
 
     web.batch_execute(

@@ -66,7 +66,7 @@ fn the_poll_floor_finds_what_nobody_announced() {
 }
 
 #[test]
-fn commits_that_join_a_lingering_batch_cost_the_worker_no_transaction() {
+fn commits_that_join_a_partial_batch_cost_the_worker_no_transaction() {
     let (cluster, mut client) = Cluster::start_with_app(&[
         "mailroom.batch_timeout = '1h'",
         "mailroom.batch_limit = 20",

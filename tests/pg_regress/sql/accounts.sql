@@ -67,7 +67,7 @@ TABLE people;
 UPDATE accounts SET status = 'active' WHERE id = 1;
 SELECT status, activated_at FROM accounts;
 
--- Whoever was never activated goes back to provisioned, whatever the UPDATE says, and gets another link. The old one
+-- An account that was never activated goes back to provisioned, also if the UPDATE says otherwise, and gets another link. The old one
 -- has ended.
 CREATE FUNCTION pg_temp.links(name text) RETURNS TABLE (action token_action, verdict text) LANGUAGE sql AS $$
     SELECT v.action, v.verdict::text FROM _token_verdicts v WHERE v.login = name ORDER BY v.token_id
@@ -115,7 +115,7 @@ INSERT INTO accounts (id, email, login, status) VALUES (1101, 'by-hand@example.c
 INSERT INTO accounts (id, email, login) VALUES (1102, 'by-hand@example.com', 'by-hand'), (1103, 'by-hand2@example.com', 'by-hand2')
 ON CONFLICT (email) DO UPDATE SET status = 'provisioned';
 SELECT v.login, v.verdict, count(*) FROM _token_verdicts v WHERE v.login ~ '^by-hand' GROUP BY 1, 2 ORDER BY 1;
--- An account that comes provisioned was not activated, whatever it brings.
+-- An account that is inserted as provisioned was not activated, also if activated_at is given.
 INSERT INTO accounts (id, email, login, activated_at) VALUES (1104, 'brought@example.com', 'brought', 1000) RETURNING status, activated_at;
 ROLLBACK;
 DROP FUNCTION pg_temp.links;

@@ -1,5 +1,5 @@
--- I8: a bad row hurts only itself. Whatever is wrong with one token, one address or one trigger's opinion of
--- one recipient, that row ends with its reason and the rest of its batch goes on. An outbox that takes nothing
+-- I8: a bad row hurts only itself. If one token, one address or one recipient is wrong, or a trigger refuses
+-- it, that row ends with its reason and the rest of its batch is processed. An outbox that takes nothing
 -- at all is another matter: then the call fails, and nothing is lost (I1).
 
 SET client_min_messages = error;

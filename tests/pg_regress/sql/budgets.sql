@@ -19,7 +19,7 @@ BEGIN
 END;
 $$;
 
--- Periods are calendar periods in UTC, whatever the session's time zone is, and begin where the one before ends.
+-- Periods are calendar periods in UTC, in each time zone of a session, and begin where the one before ends.
 SELECT p.period, p.at, _period_start(p.period, _period_number(p.period, p.at)) AS since,
     _period_start(p.period, _period_number(p.period, p.at) + 1) AS until
 FROM (VALUES
@@ -79,7 +79,7 @@ SELECT spent, available, available_to_urgent FROM mailroom_budgets;
 SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
 SELECT bool_and(reason ~ '^the budget of 20 per month is spent until \d{4}-\d\d-01 00:00 UTC$') FROM outbox_waits;
 
--- It binds whoever claims, mails or groups.
+-- It limits claims of mails and of groups.
 SELECT mailroom_send('group@example.com', 'Hello', 'Hello.', group_key => 'of their own') > 0;
 SELECT count(*) FROM mailroom_claim(1, '1 h', 'other');
 SELECT count(*) FROM mailroom_claim_group(group_key => 'of their own', claimant => 'other');
@@ -99,7 +99,7 @@ SELECT spent, available, available_to_urgent FROM mailroom_budgets;
 SELECT cardinality(mailroom_mark_sent_many(ARRAY(SELECT id FROM outbox WHERE state = 'claimed' AND claimed_by = 'me'), NULL, 'me')) AS settled;
 SELECT spent, available, available_to_urgent FROM mailroom_budgets;
 
--- What nobody needs comes back.
+-- What is not needed comes back.
 SELECT count(*) FROM mailroom_cancel((SELECT id FROM outbox WHERE state = 'scheduled' ORDER BY id LIMIT 1)) c WHERE c;
 UPDATE outbox SET state = 'cancelled' WHERE state = 'scheduled' AND id <> (SELECT min(id) FROM outbox WHERE state = 'scheduled');
 SELECT count(*) FROM mailroom_claim(2, '1 h', 'me');
@@ -141,7 +141,7 @@ SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
 DELETE FROM budgets;
 SELECT count(*) FROM mailroom_claim(10, '1 h', 'me');
 
--- Nobody holds the lock now.
+-- No session holds the lock now.
 SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 0 AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
 -- Reasons that come before a budget.

@@ -1,9 +1,9 @@
 -- Hand-out: who gets which tokens in what order, what a limit means, that ROLLBACK returns everything, where
--- the ones go that nobody gets, the line protocol, and the rows of the outbox with what they refuse.
+-- the ones go that are not handed out, the line protocol, and the rows of the outbox with what they refuse.
 
 SET client_min_messages = error;
 CREATE EXTENSION mailroom;
--- Where in our functions an error was raised is nobody's business but ours.
+-- The place in our functions where an error was raised is not part of the interface.
 \set SHOW_CONTEXT never
 
 -- What a hand-out gives; the signed token is random, so it is shown as genuine or not.
@@ -33,8 +33,8 @@ SELECT mailroom_dequeue_line() IS NULL AS nothing;
 SELECT mailroom_collect();
 TABLE jobs;
 
--- Recoveries first, whatever their ids, then by id. Each token goes once, the figure in jobs follows, and
--- nothing is written to the outbox: whoever dequeues is the sender.
+-- Recoveries first, then by id. Each token goes once, the figure in jobs follows, and
+-- nothing is written to the outbox: the session that dequeues is the sender.
 INSERT INTO accounts (email, login) SELECT format('a%s@example.com', i), format('a%s', i) FROM generate_series(1, 4) i;
 UPDATE accounts SET status = 'active' WHERE login IN ('a3', 'a4');
 INSERT INTO tokens (account, action) VALUES (4, 'password_recovery'), (3, 'password_recovery');
@@ -202,13 +202,13 @@ SELECT mailroom_collect();
 SELECT replace(secrets ->> 'link', secrets ->> 'token', '<token>') AS link FROM outbox WHERE account_id = 3;
 RESET mailroom.link_base_url;
 
--- The secrets of a mail go when it ends, whoever ends it and however; its time is stamped.
+-- The secrets of a mail are removed when it ends, by any statement; its time is stamped.
 UPDATE outbox SET state = 'sent' WHERE token_id = 1;
 SELECT state, data, ended_at IS NOT NULL AS stamped FROM outbox WHERE token_id = 1;
 -- A token is live in one mail at most.
 INSERT INTO outbox (kind, token_id, account_id, recipients) VALUES ('password_recovery', 2, 2, '{two@example.com}');
 
--- What the outbox refuses, whoever writes to it.
+-- What the outbox refuses from every role.
 CREATE FUNCTION pg_temp.refusal(columns text, given text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     name text;

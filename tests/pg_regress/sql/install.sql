@@ -1,8 +1,8 @@
 -- What CREATE EXTENSION brings, by name, so that nothing joins or leaves the public surface unseen; that
--- all of it is explained to whoever looks with \d+ and \df+; that DROP EXTENSION leaves no trace in the
+-- all of it has a comment for \d+ and \df+; that DROP EXTENSION leaves no trace in the
 -- database; and that a clash with a table of the application's own fails and leaves nothing.
 
--- Without the library preloaded there is no worker, and whoever installs is told.
+-- Without the library preloaded there is no worker, and CREATE EXTENSION says so.
 CREATE EXTENSION mailroom;
 SELECT * FROM jobs;
 

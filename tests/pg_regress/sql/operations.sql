@@ -1,4 +1,4 @@
--- Operations on a server without a worker: mailroom_status tells what waits and that nobody takes it;
+-- Operations on a server without a worker: mailroom_status tells what waits and that no worker takes it;
 -- mailroom_pause and mailroom_resume are transactional, say whether they changed something, and stop the
 -- worker alone, not the clients who collect or dequeue.
 
@@ -6,7 +6,7 @@ SET client_min_messages = error;
 CREATE EXTENSION mailroom;
 \pset null NULL
 
--- One row whatever happens. Ages vary, so they are shown as there or not.
+-- Always one row. Ages vary, so they are shown as there or not.
 CREATE TEMPORARY VIEW status AS
 SELECT
     worker_pid, since, paused, last_batch_at, waiting,
@@ -78,7 +78,7 @@ ALTER DATABASE :"DBNAME" RESET mailroom.redirect_to;
 SELECT redirect_to, _redirect_to() FROM mailroom_status();
 RESET mailroom.redirect_to;
 
--- There is nobody to wake.
+-- There is no worker to wake.
 SELECT mailroom_wake_worker();
 
 DROP VIEW status;

@@ -17,7 +17,7 @@ DROP ROLE mail_owner;
 CREATE EXTENSION mailroom;
 \pset format unaligned
 
--- Somebody with no right but to connect stands for PUBLIC.
+-- A role with no right but to connect stands for PUBLIC.
 CREATE ROLE mail_nobody;
 CREATE TEMPORARY TABLE who (place, name) AS VALUES
     (1, 'mail_nobody'), (2, 'mailroom_app'), (3, 'mailroom_sender'), (4, 'mailroom_collector'), (5, 'mailroom_monitor'),
@@ -51,7 +51,7 @@ JOIN pg_proc p ON p.oid = m.objid AND m.classid = 'pg_proc'::regclass
 JOIN pg_roles r ON r.oid = p.proowner
 WHERE p.prosecdef
 ORDER BY p.oid::regprocedure::text;
--- And who could be the role whose rights they lend: nobody.
+-- And no role can become the role whose rights they lend.
 SELECT rolname, rolsuper, rolinherit, rolcreaterole, rolcreatedb, rolcanlogin, rolreplication, rolbypassrls
 FROM pg_roles
 WHERE rolname LIKE 'mailroom\_%'
@@ -73,7 +73,7 @@ JOIN pg_class c ON c.oid = m.objid AND m.classid = 'pg_class'::regclass AND c.re
 CROSS JOIN who w
 WHERE has_table_privilege(w.name, c.oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES')
 ORDER BY c.oid::regclass::text, w.place;
--- Nobody but the owner may put a trigger on a table: it would run with the rights of whoever writes to the
+-- Only the owner may put a trigger on a table: it would run with the rights of the role that writes to the
 -- table, and that may be a superuser.
 SELECT c.oid::regclass AS relation, w.name AS role
 FROM members m
@@ -119,7 +119,7 @@ WHERE has_type_privilege(w.name, t.oid, 'USAGE')
   AND c.relkind IS DISTINCT FROM 'v'
 GROUP BY t.oid
 ORDER BY t.oid::regtype::text;
--- Whatever kind of object there is, one of the lists above has it.
+-- Each kind of object is in one of the lists above.
 SELECT m.classid::regclass AS kind, count(*) > 0 AS has_members
 FROM members m
 GROUP BY m.classid

@@ -5,7 +5,7 @@ SET client_min_messages = error;
 \set VERBOSITY terse
 CREATE EXTENSION mailroom;
 \pset format unaligned
--- Somebody with no right but to connect stands for PUBLIC.
+-- A role with no right but to connect stands for PUBLIC.
 CREATE ROLE mail_nobody;
 
 INSERT INTO accounts (email, login) VALUES ('one@example.com', 'one');
@@ -97,7 +97,7 @@ SELECT mailroom_verify('', 'activation');
 SELECT _verify('', 'activation', NULL);
 SELECT mailroom_sign('activation', decode(repeat('00', 32), 'hex'));
 SELECT _sign('activation', decode(repeat('00', 32), 'hex'), NULL);
--- It schedules mail in its own name, and takes back and moves its own and no other, whatever it is given.
+-- It schedules mail in its own name, and takes back and moves its own and no other, with any arguments.
 RESET ROLE;
 CREATE ROLE mail_shop;
 CREATE ROLE mail_clerk;
@@ -312,7 +312,7 @@ SELECT mailroom_dequeue();
 SELECT mailroom_purge();
 SELECT mailroom_pause();
 RESET ROLE;
--- An administrator's retry signs it anew: the same link as before, as long as the token is open.
+-- An administrator's retry signs it again: the same link as before, as long as the token is open.
 SET ROLE mailroom_admin;
 SELECT mailroom_retry_failed(kind => 'activation'), mailroom_retry_failed(kind => 'activation');
 SELECT state, mailroom_verify(secrets ->> 'token', 'activation') AS genuine FROM outbox WHERE recipients = '{caller@example.com}';
@@ -351,7 +351,7 @@ SELECT state, count(*) FROM outbox GROUP BY state ORDER BY state;
 SELECT mailroom_retry_failed(since => '-infinity'), mailroom_purge();
 DELETE FROM outbox;
 DROP TABLE outbox;
--- But the machine: it is not its to alter, and whatever runs with lent rights it cannot be.
+-- But not the server: it cannot alter it, and it cannot become the role whose rights are lent.
 SELECT mailroom_rotate_key();
 ALTER FUNCTION _tokens_enqueue() SECURITY INVOKER;
 ALTER FUNCTION mailroom_redeem(text, text) RESET search_path;

@@ -173,7 +173,7 @@ UPDATE outbox SET max_attempts = 1 WHERE id = 2;
 SELECT id FROM mailroom_claim(4, claimant => 'me');
 UPDATE outbox SET expires_at = now() WHERE id = 3;
 CALL pg_temp.lapse('{1, 2, 3, 4}');
--- Whom nobody has taken it from may still settle it.
+-- A claimant whose expired claim was not taken over may still settle it.
 SELECT mailroom_mark_sent(4, claimant => 'me');
 SELECT id, failed_attempts FROM mailroom_claim(4, claimant => 'me');
 TABLE story;
@@ -184,7 +184,7 @@ SELECT mailroom_mark_sent_many(ARRAY[1]::bigint[], NULL, 'me', ARRAY[1]);
 TABLE story;
 TABLE history;
 
--- Groups. All due rows of one, for one claimant; while one of them is claimed the others are nobody's.
+-- Groups. All due rows of one, for one claimant; while one of them is claimed no other claimant gets the others.
 CALL pg_temp.start_over();
 SELECT pg_temp.put(2, 0::smallint, 'a');
 SELECT pg_temp.put(1);
@@ -205,7 +205,7 @@ SELECT id, group_key FROM mailroom_claim_group(group_key => 'b');
 CALL pg_temp.lapse('{4}');
 SELECT id, group_key, failed_attempts FROM mailroom_claim_group(group_key => 'b');
 SELECT id, group_key FROM mailroom_claim_group(group_key => 'none');
--- In a transaction that cannot see who claimed a group meanwhile, nobody gets rows of groups.
+-- A transaction that cannot see who claimed a group meanwhile gets no rows of groups.
 CALL pg_temp.start_over();
 SELECT pg_temp.put(1, 0::smallint, 'a');
 SELECT pg_temp.put(1);
@@ -214,7 +214,7 @@ SELECT id FROM mailroom_claim(9);
 SELECT id FROM mailroom_claim_group();
 ROLLBACK;
 
--- What is not handed out: expired mails, and token mails that nobody may have any more. They do not count.
+-- What is not handed out: expired mails, and token mails whose token is no longer good. They do not count.
 CALL pg_temp.start_over();
 INSERT INTO accounts (email, login) SELECT format('a%s@example.com', i), format('a%s', i) FROM generate_series(1, 6) i;
 SELECT mailroom_collect();
@@ -238,7 +238,7 @@ SELECT pg_temp.put(2, 0::smallint, 'b');
 SELECT id, group_key FROM mailroom_claim_group();
 TABLE story;
 
--- Secrets go and times are stamped whoever ends a row and however.
+-- Secrets are removed and times are stamped by any statement that ends a row.
 CALL pg_temp.start_over();
 INSERT INTO accounts (email, login) SELECT format('a%s@example.com', i), format('a%s', i) FROM generate_series(1, 4) i;
 SELECT mailroom_collect();
@@ -279,7 +279,7 @@ SELECT pg_temp.put(1, 5::smallint, NULL, 'infinity');
 SELECT mailroom_next_due();
 SELECT pg_temp.put(1, 5::smallint, NULL, now() + interval '1 h');
 SELECT mailroom_next_due() BETWEEN now() + interval '30 min' AND now() + interval '1 h' AS within_the_hour;
--- What is due of a group that somebody holds waits for the holder.
+-- Due mail of a busy group waits for its claimant.
 SELECT pg_temp.put(3, 0::smallint, 'g');
 SELECT id FROM mailroom_claim_group(2, '10 min', 'me');
 SELECT mailroom_next_due() = claimed_until AS when_it_lapses FROM outbox WHERE id = 4;
@@ -390,7 +390,7 @@ SELECT 'own', '{g@example.com}', 'S', 'T', 'late', CASE WHEN i < 4 THEN now() - 
 SELECT count(*) FROM mailroom_claim_group(2, group_key => 'late', claimant => 'me');
 SELECT state, count(*) FROM outbox GROUP BY state ORDER BY state;
 
--- Whatever a worker of this database and timeline left is taken over, also under the name of the one that asks.
+-- All claims that a worker of this database and timeline left are taken over, also under the name of the one that asks.
 UPDATE outbox SET claimed_by = 'mailroom worker/1/1.1' WHERE state = 'claimed';
 SELECT _expire_previous_claims('2');
 SELECT _expire_previous_claims('1');

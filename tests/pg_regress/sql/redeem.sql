@@ -254,7 +254,7 @@ RESET ROLE;
 SELECT * FROM mailroom_peek(repeat('_', 85) || 'w');
 SELECT * FROM mailroom_redeem(repeat('_', 85) || 'w', '12345');
 
--- A recovery without a code, which the rules let nobody make, is no activation.
+-- A recovery without a code, which the rules forbid, is no activation.
 INSERT INTO accounts (id, email, login, status) VALUES (203, 'codeless@example.com', 'codeless', 'active');
 SELECT recovery(203) AS t \gset
 SET session_replication_role = replica;

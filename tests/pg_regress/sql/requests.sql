@@ -29,7 +29,7 @@ BEGIN
 END;
 $$;
 
--- The answer is nothing, whoever it is; what was asked for waits.
+-- The answer is empty for every address; the request waits.
 SET ROLE mailroom_app;
 SELECT mailroom_request_recovery(a) FROM (VALUES
     ('Active@Example.com'), ('nobody@example.com'), ('new@example.com'), ('banned@example.com'), (''),
@@ -223,7 +223,7 @@ SELECT collected > 0 AS collected FROM _run_batch(100, 'urgent');
 SELECT count(*) FROM link_requests;
 SELECT count(*) FROM outbox WHERE state = 'scheduled' AND account_id = 2;
 
--- A request that somebody's trigger refuses spoils no other, and does not come back.
+-- A request that a trigger of the application refuses spoils no other, and does not come back.
 INSERT INTO accounts (id, email, login, status) VALUES (4, 'b@example.com', 'b', 'active');
 CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE data_exception USING MESSAGE = 'not ' || NEW.secret; END $$;
 CREATE TRIGGER refuse BEFORE INSERT ON tokens FOR EACH ROW WHEN (NEW.account = 2) EXECUTE FUNCTION refuse();
@@ -236,7 +236,7 @@ SELECT count(*) FROM link_requests;
 SELECT a.login, count(*) FILTER (WHERE open) AS open FROM links l JOIN accounts a ON a.id = l.account WHERE a.login IN ('b', 'active') GROUP BY 1 ORDER BY 1;
 
 -- A flood for one address, and one of strangers, are worked off at once, and are one mail; what is for others comes
--- as the limit says. (Time passes, and nobody has a link.)
+-- as the limit says. (Time passes, and no account has a link.)
 DROP TRIGGER refuse ON tokens;
 SELECT count(*) AS stale FROM (SELECT pass(3600)) p;
 SELECT count(mailroom_request_recovery('Active@Example.com')) FROM generate_series(1, 1500);
@@ -262,7 +262,7 @@ SELECT mailroom_request_recovery(a) FROM unnest(ARRAY[' A@xn--bcher-kva.example 
 SELECT email FROM link_requests ORDER BY id;
 SELECT mailroom_answer_requests();
 
--- What nobody answers goes with all else that is old.
+-- Requests that are not answered are purged with all else that is old.
 SELECT mailroom_request_recovery(a || '@example.com') FROM unnest('{b,c,d,e}'::text[]) a;
 SELECT purged FROM mailroom_purge();
 UPDATE link_requests SET requested_at = now() - interval '8 days' WHERE email <> 'e@example.com';

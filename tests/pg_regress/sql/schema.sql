@@ -1,4 +1,4 @@
--- The extension in a schema whose name needs quoting and that is on nobody's search_path, while objects of
+-- The extension in a schema whose name needs quoting and that is on no search_path, while objects of
 -- the same names, and functions, operators and types that shadow PostgreSQL's own, lie in wait: in that very
 -- schema before the extension comes, in the caller's path ahead of pg_catalog, and in pg_temp. Each function
 -- and operator raises, each type accepts nothing, each table would show rows: none of them is ever touched.

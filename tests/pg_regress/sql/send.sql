@@ -190,7 +190,7 @@ SELECT mailroom_cancel(0), mailroom_cancel_item('nothing'), mailroom_cancel(NULL
 -- An id may come as a string, as some drivers send it.
 SELECT mailroom_send('quoted@example.com', 'S', 'T') AS q \gset
 SELECT mailroom_cancel(:'q'), mailroom_cancel(id => :'q');
--- A message_id of the caller's own: the call can be repeated, whatever became of the mail, and by its role alone.
+-- A message_id of the caller's own: the call can be repeated, in each state of the mail, and by its role alone.
 SELECT mailroom_send('once@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001') AS once \gset
 SELECT mailroom_send('once@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001') = :once AS same;
 -- Even if it would be refused by now, also beside others in one call. Times, priority and keys are no contents.
@@ -243,7 +243,7 @@ SET LOCAL ROLE another;
 SELECT mailroom_send('once@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001');
 ROLLBACK;
 SELECT mailroom_send('a@example.com', 'S', 'T', message_id => 'no id');
--- One that nobody gave has the time in front and the version behind it (RFC 9562).
+-- One that was generated has the time in front and the version behind it (RFC 9562).
 SELECT count(*) AS of_version_7
 FROM outbox
 WHERE message_id::text ~ '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$'

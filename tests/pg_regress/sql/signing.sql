@@ -222,7 +222,7 @@ CALL pg_temp.write_key_file(:'key_a');
 CREATE EXTENSION mailroom;
 SELECT mailroom_verify(:'good', 'activation');
 DROP EXTENSION mailroom;
--- A bad one is told to whoever installs, and nothing is installed.
+-- A bad one is reported by CREATE EXTENSION, and nothing is installed.
 CALL pg_temp.write_key_file(:'key_a', '0644');
 SELECT * FROM pg_temp.refusal('CREATE EXTENSION mailroom');
 SELECT count(*) FROM pg_extension WHERE extname = 'mailroom';

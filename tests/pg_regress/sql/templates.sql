@@ -1,5 +1,5 @@
 -- Templates: what is stored and what is refused, which one a mail gets, what it makes of a mail, and that what
--- somebody wrote into a form never becomes part of a template.
+-- a visitor wrote into a form never becomes part of a template.
 
 SET client_min_messages = error;
 \set SHOW_CONTEXT never

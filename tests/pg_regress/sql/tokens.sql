@@ -90,12 +90,12 @@ INSERT INTO tokens (account, action, secret) VALUES (1, 'activation', decode(rep
 DELETE FROM tokens WHERE action = 'password_recovery';
 SELECT id, account, action FROM tokens ORDER BY id;
 
--- A token that was used before it came is not mailed, and activates nobody: consuming is an UPDATE.
+-- A token that was used before it came is not mailed, and activates no account: consuming is an UPDATE.
 INSERT INTO tokens (account, action, consumed_at) VALUES (1, 'activation', extract(epoch FROM now())) RETURNING id \gset used_
 SELECT count(*) AS waiting FROM pending WHERE token_id = :used_id;
 SELECT id, status FROM accounts ORDER BY id;
 
--- A recovery token activates nobody, whatever the account's status.
+-- A recovery token activates no account, in each status of it.
 INSERT INTO tokens (account, action) SELECT id, 'password_recovery' FROM accounts;
 UPDATE tokens SET consumed_at = extract(epoch FROM now()) WHERE action = 'password_recovery';
 SELECT id, status FROM accounts ORDER BY id;

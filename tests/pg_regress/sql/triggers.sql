@@ -1,5 +1,5 @@
--- The triggers on accounts and tokens, whatever changes the shape of these tables, and what they refuse: it reaches its
--- client whole, and so does what goes wrong further on.
+-- The triggers on accounts and tokens, also after changes of these tables, and what they refuse: the error reaches the
+-- client complete, as do errors of later steps.
 
 \set SHOW_CONTEXT never
 SET client_min_messages = error;

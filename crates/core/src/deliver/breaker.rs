@@ -7,7 +7,7 @@
 //! | state | requests | entered when |
 //! |---|---|---|
 //! | `healthy` | as many at a time as configured | at the start, and after a probe that was accepted |
-//! | `slowed` | fewer at a time, one more after each round of accepted requests | a throttle has ended |
+//! | `slowed` | fewer at a time, one more whenever as many requests as that were accepted | a throttle has ended |
 //! | `throttled` | none until a given time; then half as many at a time | the provider asks for fewer requests |
 //! | `paused` | a *probe*, one request, with another message each time unless something else than the provider answers; it counts as an attempt only if it, or its batch before, may have been sent | see the limits below |
 //!
@@ -63,7 +63,7 @@ const MAX_THROTTLE_DOUBLINGS: u32 = 8;
 /// The minimum time between two lines of the log about throttles.
 const THROTTLE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Throttles in a row, each after a wait and with none accepted in between, that pause the transport: the last wait was 16 s.
-const MAX_WAITS_IN_VAIN: u32 = 8;
+const MAX_FRUITLESS_WAITS: u32 = 8;
 /// Number of times that a message may be throttled in the first request after a wait, while others are accepted in
 /// between, before its attempts count.
 const MAX_THROTTLED: u32 = 1;
@@ -103,7 +103,7 @@ pub struct CircuitBreaker {
     unreachable: usize,
     rejections: usize,
     /// Number of throttles that began since a message was last accepted.
-    waits_in_vain: u32,
+    fruitless_waits: u32,
     /// The first message of the latest request for which the provider asked for a long wait.
     throttled_for_long: Option<i64>,
     /// The first message of the latest request that was throttled.
@@ -188,7 +188,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Makes the next probe of a paused transport due. The back-off goes on after it. A throttle goes on: the provider named
+    /// Makes the next probe of a paused transport due. The back-off continues after it. A throttle lasts: the provider named
     /// its end.
     pub fn pull_probe(&mut self, now: Time) {
         if let Some(pause) = &mut self.pause
@@ -308,7 +308,7 @@ impl CircuitBreaker {
         self.failed.clear();
         self.throttled.clear();
         (self.failures, self.unreachable, self.rejections) = (0, 0, 0);
-        self.waits_in_vain = 0;
+        self.fruitless_waits = 0;
     }
 
     fn longest_refusal_pause(&self) -> Duration {

@@ -138,7 +138,7 @@ impl Deliverer {
         }
     }
 
-    /// Whether a probe is due because of urgent mail, and that is another transport's: what was claimed is not urgent.
+    /// Whether the urgent mail that asked for this probe belongs to another transport: the mail claimed here is not urgent.
     fn has_no_urgent_mail(&self) -> bool {
         let is_claiming = self.claim_wanted || self.exchange_is_running;
         let batches = self.retry_batches.complete.iter();
@@ -158,7 +158,7 @@ impl Deliverer {
     fn advance(&mut self, now: Time) -> Vec<Action> {
         let mut actions = Vec::new();
         self.claim_wanted |= self.claim_at.take_if(|at| *at <= now).is_some();
-        self.end_collecting(now);
+        self.end_batch_waits(now);
         if self.is_halted {
             self.release_waiting(None);
         } else if self.leases_end_at.is_none_or(|end| now < end) {
@@ -204,7 +204,7 @@ impl Deliverer {
                     self.send(mails, actions);
                     self.breaker.note_probe(self.latest_request);
                     self.breaker.remember_probe(leader);
-                    // Nothing is claimed until the result is known, so these would wait for the others in vain.
+                    // Nothing is claimed until the result is known, so these would wait for the others without effect.
                     let incomplete = self.retry_batches.take_incomplete(|_| true);
                     incomplete.iter().for_each(|mail| self.release(mail));
                 }

@@ -1,5 +1,5 @@
-//! Requests with several mails that are repeated with exactly these mails, because the provider recognizes a repeated
-//! request only then.
+//! Batch requests: several mails in one request, which is repeated with exactly these mails, because the provider
+//! recognizes a repeated request only then. Here, as in `outbox.batch`, a batch is that of a request.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::Time;
 use super::mail::Mail;
 
 /// How long a batch waits until all its mails have been claimed again.
-const COLLECT_TIMEOUT: Duration = Duration::from_secs(10);
+const COMPLETE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The key of a batch: a UUID (RFC 9562, version 8) made from the provider account and from the idempotency keys of the
 /// mails, in any order.
@@ -76,7 +76,7 @@ impl RetryBatches {
     pub(super) fn take_expired(&mut self, now: Time, may_claim: bool) -> (Vec<Mail>, Vec<Mail>) {
         let (mut to_split, mut to_release) = (Vec::new(), Vec::new());
         let is_expired = |_: &String, (since, _): &mut (Time, Vec<Mail>)| {
-            now.saturating_sub(*since) >= COLLECT_TIMEOUT
+            now.saturating_sub(*since) >= COMPLETE_TIMEOUT
         };
         for (key, (_, mails)) in self.incomplete.extract_if(is_expired) {
             if self.released.remove(&key) || may_claim {
@@ -110,7 +110,7 @@ impl RetryBatches {
     pub(super) fn expires_at(&self) -> Option<Time> {
         let batches = self.incomplete.values();
         let oldest = batches.map(|(since, _)| *since).min()?;
-        Some(oldest + COLLECT_TIMEOUT)
+        Some(oldest + COMPLETE_TIMEOUT)
     }
 }
 

@@ -3,7 +3,7 @@
 //! A limit on the number of instructions is not enough: one instruction can double a value, and one filter can compare
 //! each element with each other. So every operation that creates, compares or writes values is charged before it runs,
 //! by the size of its operands, and again for its result. Lazy values are materialized at once, so that later uses cost
-//! nothing more. The budget is [`WORK`] for each part of a mail. It is not a time limit, because a message must not
+//! nothing more. The allowance is [`WORK`] for each part of a mail. It is not a time limit, because a message must not
 //! fail when the server is busy.
 
 use std::fmt::{self, Write};
@@ -16,7 +16,7 @@ use minijinja::{filters, functions, tests};
 
 use super::plain_name::is_plain_name;
 
-/// The budget of one part of a mail: an octet of a string costs 1, a value [`NODE`].
+/// The allowance of one part of a mail: an octet of a string costs 1, a value [`NODE`].
 const WORK: u64 = 32 * 1024 * 1024;
 /// Approximate size of a value in memory besides the octets of a string.
 const NODE: u64 = 32;
@@ -34,7 +34,7 @@ pub const ONLY_NUMBERS: &str = "factor";
 /// The filter that lets no missing variable and no null pass: a slice of either is an empty list.
 pub const ONLY_PRESENT: &str = "present";
 
-/// The remaining budget of a part.
+/// The remaining allowance of a part.
 #[derive(Clone, Default)]
 pub struct Meter(Arc<AtomicU64>);
 
@@ -130,9 +130,9 @@ impl Meter {
         self.charge(count.saturating_add(1).saturating_mul(rest))?;
         if access == InputAccess::Pairwise {
             // Each comparison may copy both operands to fold their case; the longest string may be in each.
-            let rounds = u64::from(count.checked_ilog2().unwrap_or(0) + 1);
+            let levels = u64::from(count.checked_ilog2().unwrap_or(0) + 1);
             let longest = longest(first).min(weight);
-            self.charge(count.saturating_mul(rounds).saturating_mul(longest))?;
+            self.charge(count.saturating_mul(levels).saturating_mul(longest))?;
         }
         Ok(())
     }
@@ -333,7 +333,7 @@ fn format_value(
     })
 }
 
-/// Writes until the budget is used up. The target may be a captured block instead of the result.
+/// Writes until the allowance is used up. The target may be a captured block instead of the result.
 struct Metered<'a, 'b> {
     out: &'a mut Output<'b>,
     meter: &'a Meter,

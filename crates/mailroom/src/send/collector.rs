@@ -77,13 +77,13 @@ impl Collector {
         log: &Log,
         now: &dyn Fn() -> Time,
         announced: Option<Look>,
-        linger: Duration,
+        max_timeout: Duration,
     ) -> Result<Collected, DatabaseError> {
         let planned = self.look_at.filter(|(at, _)| *at <= now());
         let look = announced.or(planned.map(|(_, look)| look));
         let mut collected = Collected::default();
         if let Some(look) = look.filter(|_| now() >= self.failures.retry_at()) {
-            match self.collect(session, log, now, look, linger) {
+            match self.collect(session, log, now, look, max_timeout) {
                 Ok(done) => {
                     collected = done;
                     if self.failures.end() > 0 {
@@ -111,12 +111,12 @@ impl Collector {
         log: &Log,
         now: &dyn Fn() -> Time,
         look: Look,
-        linger: Duration,
+        max_timeout: Duration,
     ) -> Result<Collected, DatabaseError> {
         let settings = session.settings();
         let rule = Rule {
             limit: settings.batch_limit,
-            linger: linger.min(settings.batch_timeout),
+            timeout: max_timeout.min(settings.batch_timeout),
         };
         let is_left = !settings.collect;
         self.look_at = None;
@@ -155,7 +155,7 @@ impl Collector {
                     self.look_at = Some((now(), Look::AfterBatch));
                 }
             }
-            Decision::LingerUntil(at) => self.look_at = Some((at, Look::Woken)),
+            Decision::WaitUntil(at) => self.look_at = Some((at, Look::Woken)),
             Decision::Idle => self.is_done = true,
         }
         Ok(collected)

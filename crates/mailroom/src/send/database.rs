@@ -185,10 +185,10 @@ impl Database {
         announced: Option<Look>,
         watch: &mut Watch,
     ) -> Result<(), DatabaseError> {
-        let linger = self.plan.max_linger();
+        let timeout = self.plan.max_batch_timeout();
         let origin = self.origin;
         let now = move || origin.elapsed();
-        let done = collector.work(session, &self.plan.log, &now, announced, linger)?;
+        let done = collector.work(session, &self.plan.log, &now, announced, timeout)?;
         if done.any {
             self.mail_due(done.urgent);
             watch.notify();

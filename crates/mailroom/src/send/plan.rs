@@ -64,7 +64,7 @@ impl Plan {
     }
 
     /// The longest that a token may wait for a full batch; with `--once` it does not wait.
-    pub fn max_linger(&self) -> Duration {
+    pub fn max_batch_timeout(&self) -> Duration {
         if self.once {
             Duration::ZERO
         } else {

@@ -15,7 +15,7 @@ use super::statements::{
 use super::{LOCK_TIMEOUT, Parameter, STATEMENT_TIMEOUT, Session, unreadable};
 use crate::database_error::DatabaseError;
 
-/// How many searches for an unreadable mail follow each other, and after how many such rounds without success the
+/// How many searches for an unreadable mail follow each other, and after how many such series without success the
 /// exchange fails.
 ///
 /// A session scans behind its position in the queue as often as that is cheap. If always the failing claim did so, the

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::suspects::Earlier;
 use super::{
     CircuitBreaker, Disposition, FIRST_THROTTLE, LONGEST_AFTER, LONGEST_PAUSE,
-    LONGEST_REFUSAL_PAUSE, LONGEST_THROTTLE, MAX_FAILED, MAX_FAILED_UNPROVEN, MAX_REFUSED,
-    MAX_REJECTED, MAX_THROTTLE_DOUBLINGS, MAX_THROTTLED, MAX_UNREACHABLE, MAX_WAITS_IN_VAIN,
-    Origin, THROTTLE_LOG_INTERVAL, doubled,
+    LONGEST_REFUSAL_PAUSE, LONGEST_THROTTLE, MAX_FAILED, MAX_FAILED_UNPROVEN, MAX_FRUITLESS_WAITS,
+    MAX_REFUSED, MAX_REJECTED, MAX_THROTTLE_DOUBLINGS, MAX_THROTTLED, MAX_UNREACHABLE, Origin,
+    THROTTLE_LOG_INTERVAL, doubled,
 };
 use crate::deliver::Time;
 use crate::deliver::events::LogEvent;
@@ -178,8 +178,8 @@ impl CircuitBreaker {
         reason: &str,
         after: Option<Duration>,
     ) -> Disposition {
-        // The first request after a wait is throttled because of its messages, unless the wait was too short; others perhaps
-        // because of those before them.
+        // Only the first request after a wait is evidence against its own messages; a later one may be throttled because
+        // of earlier requests.
         let is_evidence = self.is_paused() || of.request == self.first_after_throttle;
         let limit = MAX_THROTTLED + u32::from(!is_evidence);
         let is_at_fault = self.suspects.is_at_fault(of.id, limit);
@@ -200,8 +200,8 @@ impl CircuitBreaker {
         }
         self.throttled.insert(of.leader);
         if self.throttle.is_none() {
-            self.waits_in_vain += 1;
-            if self.waits_in_vain >= MAX_WAITS_IN_VAIN && self.throttled.len() > 1 {
+            self.fruitless_waits += 1;
+            if self.fruitless_waits >= MAX_FRUITLESS_WAITS && self.throttled.len() > 1 {
                 return self.pause_for_throttle(now, of, reason, named);
             }
             // Once for all requests that were in flight at the same time.

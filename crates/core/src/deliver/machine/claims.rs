@@ -11,8 +11,8 @@ use crate::deliver::mail::Mail;
 use crate::deliver::rate_limiter;
 use crate::deliver::settlements::Settlements;
 
-/// This number of settlements does not wait for others.
-pub(super) const SETTLE_BATCH: usize = 512;
+/// At this number, settlements no longer wait for others.
+pub(super) const SETTLE_AT: usize = 512;
 /// Number of full sets of concurrent requests for which mail is held.
 const PREFETCH: usize = 2;
 /// The maximum number of held mails that a claim aims at.
@@ -56,7 +56,7 @@ impl Deliverer {
 
     /// When there is something to settle.
     pub(super) fn next_settle(&self) -> Option<Time> {
-        let is_delayed = !self.requests.is_empty() && self.settlements.len() < SETTLE_BATCH;
+        let is_delayed = !self.requests.is_empty() && self.settlements.len() < SETTLE_AT;
         let settle_at = self.settle_at.filter(|_| is_delayed).unwrap_or_default();
         let settle_at = (!self.settlements.is_empty()).then_some(settle_at);
         let repeat_at = (!self.refused.is_empty()).then_some(self.repeat_at);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::claims::SETTLE_BATCH;
+use super::claims::SETTLE_AT;
 use super::state::Deliverer;
 use crate::deliver::Time;
 use crate::deliver::breaker::{Disposition, FIRST_PAUSE, LONGEST_THROTTLE, Origin};
@@ -16,7 +16,7 @@ use crate::transport::providers::MessageOutcome;
 
 /// How long a settlement waits for others: an exchange with the database has a fixed cost.
 const SETTLE_DELAY: Duration = Duration::from_millis(5);
-/// The same while [`SETTLE_BATCH`] mails or more are sent in 100 ms.
+/// The same while [`SETTLE_AT`] mails or more are sent in 100 ms.
 const BUSY_SETTLE_DELAY: Duration = Duration::from_millis(20);
 
 /// A request that has ended, as far as each of its mails depends on it.
@@ -97,7 +97,7 @@ impl Deliverer {
         // Has an effect only if it was a probe that has shown nothing: another one follows.
         self.breaker.end_probe(number, now + FIRST_PAUSE);
         if !self.settlements.is_empty() {
-            let is_busy = self.throughput.recent >= SETTLE_BATCH;
+            let is_busy = self.throughput.recent >= SETTLE_AT;
             let delay = if is_busy {
                 BUSY_SETTLE_DELAY
             } else {

@@ -74,7 +74,7 @@ impl Deliverer {
     }
 
     /// Ends the wait for the rest of the batches that have waited for too long.
-    pub(super) fn end_collecting(&mut self, now: Time) {
+    pub(super) fn end_batch_waits(&mut self, now: Time) {
         if self.retry_batches.expires_at().is_none_or(|at| now < at) {
             return;
         }

@@ -81,44 +81,44 @@ struct Row {
 
 /// The behaviour of the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mood {
-    Fine,
+enum ProviderState {
+    Up,
     /// Accepts mail, and the response is lost.
-    Mute,
+    ResponseLost,
     /// Does not accept it, and the response is lost.
-    Deaf,
+    RequestLost,
     /// 400 to everything.
-    Picky,
+    RefusesMessages,
     /// 401 to everything.
-    Locked,
-    Busy,
-    Busier,
-    Broken,
-    Away,
+    RefusesAccount,
+    Throttles,
+    ThrottlesForAnHour,
+    Fails,
+    Unreachable,
     /// Connections are refused here.
-    Denied,
+    EndpointDenied,
     /// Something else responds with 200 to everything.
-    Other,
+    NotProvider,
 }
 
-const MOODS: [Mood; 11] = [
-    Mood::Fine,
-    Mood::Mute,
-    Mood::Deaf,
-    Mood::Picky,
-    Mood::Locked,
-    Mood::Busy,
-    Mood::Busier,
-    Mood::Broken,
-    Mood::Away,
-    Mood::Denied,
-    Mood::Other,
+const PROVIDER_STATES: [ProviderState; 11] = [
+    ProviderState::Up,
+    ProviderState::ResponseLost,
+    ProviderState::RequestLost,
+    ProviderState::RefusesMessages,
+    ProviderState::RefusesAccount,
+    ProviderState::Throttles,
+    ProviderState::ThrottlesForAnHour,
+    ProviderState::Fails,
+    ProviderState::Unreachable,
+    ProviderState::EndpointDenied,
+    ProviderState::NotProvider,
 ];
 
 struct Sent {
     at: Time,
     mails: Arc<Vec<Mail>>,
-    mood: Mood,
+    provider: ProviderState,
 }
 
 #[derive(Clone, Debug)]
@@ -142,7 +142,7 @@ struct World {
     known: HashSet<Vec<i64>>,
     exchange: Option<(Box<Settlements>, Option<ClaimLimit>)>,
     configure: bool,
-    mood: Mood,
+    provider: ProviderState,
     /// Number of requests with a 2xx response.
     taken: usize,
     steps: u64,
@@ -153,7 +153,7 @@ struct World {
     allowance: (f64, Time),
     /// Mails of each request.
     sizes: Vec<usize>,
-    /// What the provider responds to these mails, instead of what its mood says.
+    /// What the provider responds to these mails, instead of what its state says.
     respond: Option<Respond>,
     /// Added to the time of each response.
     slow: Duration,
@@ -172,7 +172,7 @@ impl World {
             known: HashSet::new(),
             exchange: None,
             configure: false,
-            mood: Mood::Fine,
+            provider: ProviderState::Up,
             taken: 0,
             steps: 0,
             random: seed | 1,
@@ -325,7 +325,7 @@ impl World {
 
     /// Until all has ended, in a world that works.
     fn settle_down(&mut self) {
-        self.mood = Mood::Fine;
+        self.provider = ProviderState::Up;
         self.say(Event::SendingAllowed(true));
         let mut steps = 0;
         while !self.is_over() {
@@ -375,13 +375,13 @@ impl World {
     }
 }
 
-mod deeds;
 mod fairness;
 mod few;
 mod held;
 mod identity;
 mod lost;
 mod network;
+mod operations;
 mod outbox;
 mod policy;
 mod probes;

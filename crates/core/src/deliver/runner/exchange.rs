@@ -195,10 +195,7 @@ impl<H: Host> JobRunner<H> {
     ) -> Result<(), S::Error> {
         let mut result = ExchangeResult::default();
         let mut refused: Vec<(i64, Settlements, S::Error)> = Vec::new();
-        let mut rest = self
-            .refusals
-            .begin_round(settlements, MAX_WAITS)
-            .into_iter();
+        let mut rest = self.refusals.begin_pass(settlements, MAX_WAITS).into_iter();
         let (mut is_hopeless, mut database_works, mut others_settled) = (false, false, false);
         let mut locked = 0;
         while !is_hopeless

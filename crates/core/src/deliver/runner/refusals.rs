@@ -7,11 +7,11 @@ use crate::deliver::settlements::Settlements;
 struct Refusal {
     /// How often it was refused while the database worked.
     count: u32,
-    /// The latest round, or the one after which it came, and whether it was tried in it.
+    /// The pass in which it was last tried and `true`, or the pass before its first refusal and `false`.
     latest: (u64, bool),
-    /// The number of the latest wait for its lock, among all, or of the one after which it came.
-    waited_for: u64,
-    /// [`Refusals::settled`] at the latest try.
+    /// Value of [`Refusals::waits`] after its last lock wait, or when it was first refused.
+    waited_at: u64,
+    /// Value of [`Refusals::settled`] at the latest try.
     settled: u64,
 }
 
@@ -19,11 +19,11 @@ struct Refusal {
 #[derive(Default)]
 pub(super) struct Refusals {
     mails: HashMap<i64, Refusal>,
-    /// Number of rounds, in which each of them is tried once at most.
-    rounds: u64,
-    /// Number of waits for locks until now.
+    /// Number of passes over them. A pass tries each of them at most once.
+    passes: u64,
+    /// Number of lock waits so far.
     waits: u64,
-    /// Number of mails that were settled until now.
+    /// Number of mails that were settled so far.
     settled: u64,
 }
 
@@ -36,27 +36,27 @@ impl Refusals {
         self.mails.contains_key(&id)
     }
 
-    /// Settlements failed together, and it is not known for which of them.
+    /// Records settlements that failed together. Which of them caused the failure is not known.
     pub(super) fn suspect(&mut self, settlements: &Settlements) {
         for &id in settlements.ids() {
             self.refusal(id);
         }
     }
 
-    /// The refusals of a mail, of which there were none until now if there is no entry.
+    /// The refusals of a mail. Adds an entry without refusals if there is none.
     fn refusal(&mut self, id: i64) -> &mut Refusal {
         self.mails.entry(id).or_insert(Refusal {
             count: 0,
-            latest: (self.rounds, false),
-            waited_for: self.waits,
+            latest: (self.passes, false),
+            waited_at: self.waits,
             settled: self.settled,
         })
     }
 
-    /// Begins a round, which may not come to the end of the settlements. Returns them one by one: the mails whose locks
-    /// were not waited for for longest, `waits` of them, and then those that were not tried for longest. So many locked
-    /// mails, of one kind or of several, keep none from being tried, and each is waited for in turn.
-    pub(super) fn begin_round(
+    /// Begins a pass, which may end before the last settlement. Returns one settlement for each mail: first the `waits`
+    /// mails that have gone longest without a lock wait, then the rest, least recently tried first. So locked mails keep
+    /// no other mail from being tried, however many there are, and each of them gets its lock wait in turn.
+    pub(super) fn begin_pass(
         &mut self,
         settlements: Settlements,
         waits: usize,
@@ -66,41 +66,41 @@ impl Refusals {
         let refusal = |one: &Settlements| one.ids().find_map(|id| self.mails.get(id));
         all.sort_by_key(|one| refusal(one).map(|known| known.latest));
         for place in 0..waits.min(all.len()) {
-            let waited_for = |at: &usize| refusal(&all[*at]).map(|known| known.waited_for);
-            let next = (place..all.len()).min_by_key(waited_for);
+            let waited_at = |at: &usize| refusal(&all[*at]).map(|known| known.waited_at);
+            let next = (place..all.len()).min_by_key(waited_at);
             all[place..=next.unwrap_or(place)].rotate_right(1);
         }
-        self.rounds += 1;
+        self.passes += 1;
         all
     }
 
-    /// A mail was refused alone, perhaps after waiting for a lock. Returns whether others were settled since its latest
-    /// try.
+    /// Records that a mail was refused alone, and whether its settlement waited for a lock. Returns whether other mails
+    /// were settled since its latest try.
     pub(super) fn refuse(&mut self, id: i64, waited: bool) -> bool {
         self.waits += u64::from(waited);
-        let (settled, round, wait) = (self.settled, self.rounds, self.waits);
+        let (settled, pass, waits) = (self.settled, self.passes, self.waits);
         let refusal = self.refusal(id);
-        refusal.latest = (round, true);
+        refusal.latest = (pass, true);
         if waited {
-            refusal.waited_for = wait;
+            refusal.waited_at = waits;
         }
         std::mem::replace(&mut refusal.settled, settled) < settled
     }
 
-    /// The refusal of a mail is its own fault. Returns how many were.
+    /// Counts a refusal that the mail itself caused. Returns how many there were.
     pub(super) fn count(&mut self, id: i64) -> u32 {
         let refusal = self.refusal(id);
         refusal.count += 1;
         refusal.count
     }
 
-    /// A mail was settled.
+    /// Records that a mail was settled.
     pub(super) fn settle(&mut self, id: i64) {
         self.settled += 1;
         self.mails.remove(&id);
     }
 
-    /// A mail is given up.
+    /// Forgets a mail that is given up.
     pub(super) fn forget(&mut self, id: i64) {
         self.mails.remove(&id);
     }

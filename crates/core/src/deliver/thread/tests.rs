@@ -109,7 +109,7 @@ fn a_probe_goes_with_the_file_as_it_is_then_or_as_it_was() {
 }
 
 #[test]
-fn a_probe_of_another_takes_up_all_of_a_changed_section_and_leaves_the_connections_of_others() {
+fn a_probe_applies_a_changed_section_and_keeps_the_connections_of_others() {
     let (gone, works) = (Receiver::start(410), Receiver::start(200));
     let of_gone = file(&[("gone", gone.address, "")]);
     let of_works = file(&[("works", works.address, "concurrency = 1")]);

@@ -179,7 +179,7 @@ fn what_is_broken() {
     check("a <![CDATA[b]]> c", "a c\n");
 }
 
-/// Twice as much takes about twice as long, whatever it is.
+/// Twice as much takes about twice as long, for each kind of input.
 #[test]
 fn it_takes_time_in_proportion() {
     let many = |part: &str| part.repeat(20_000);

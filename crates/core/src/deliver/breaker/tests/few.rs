@@ -50,7 +50,7 @@ fn a_probe_that_fails_costs_no_attempt_and_another_message_is_the_next() {
 }
 
 #[test]
-fn one_message_that_is_refused_ten_times_pauses_the_breaker_unless_others_are_accepted() {
+fn ten_refusals_of_one_message_pause_the_breaker_unless_others_are_accepted() {
     let mut breaker = CircuitBreaker::new(64);
     for _ in 0..9 {
         let disposal = breaker.record_single(seconds(0), 1, 1, rejects());

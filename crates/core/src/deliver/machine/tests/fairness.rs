@@ -1,16 +1,16 @@
 //! What a response to some mails changes for the others: nothing after another mail was accepted.
 
-use super::identity::{Hand, of};
+use super::identity::{Harness, of};
 use super::policy::{MINUTE, shape};
 use super::*;
 
 impl World {
     fn run_until_throttled(&mut self) {
-        self.mood = Mood::Busy;
+        self.provider = ProviderState::Throttles;
         while self.deliverer.status().state != "throttled" {
             self.step(false);
         }
-        self.mood = Mood::Fine;
+        self.provider = ProviderState::Up;
     }
 }
 
@@ -61,12 +61,12 @@ fn a_throttle_does_not_take_batches_apart() {
 #[test]
 fn urgent_mail_that_is_throttled_once_waits_for_one_other_mail_only() {
     let (mut world, urgent) = urgent_behind(500, 2);
-    world.mood = Mood::Busy;
+    world.provider = ProviderState::Throttles;
     let has_urgent = |sent: &Sent| sent.mails.iter().any(|mail| mail.message.id == urgent);
     while !world.requests.values().any(has_urgent) {
         world.step(false);
     }
-    world.mood = Mood::Fine;
+    world.provider = ProviderState::Up;
     let limit = world.now + Duration::from_secs(5);
     while world.rows[&urgent].ended.is_none() {
         world.step(false);
@@ -76,7 +76,12 @@ fn urgent_mail_that_is_throttled_once_waits_for_one_other_mail_only() {
 
 #[test]
 fn mail_that_met_a_wrong_configuration_keeps_its_place_after_the_correction() {
-    for mood in [Mood::Picky, Mood::Locked, Mood::Broken, Mood::Denied] {
+    for state in [
+        ProviderState::RefusesMessages,
+        ProviderState::RefusesAccount,
+        ProviderState::Fails,
+        ProviderState::EndpointDenied,
+    ] {
         let mut world = World::new(
             Shape {
                 rate: Some("14 messages/s"),
@@ -84,7 +89,7 @@ fn mail_that_met_a_wrong_configuration_keeps_its_place_after_the_correction() {
             },
             3,
         );
-        world.mood = mood;
+        world.provider = state;
         for _ in 0..12 {
             world.schedule(Row {
                 priority: -10,
@@ -94,12 +99,12 @@ fn mail_that_met_a_wrong_configuration_keeps_its_place_after_the_correction() {
         }
         let corrected = world.now + 2 * MINUTE;
         world.run_until(corrected);
-        world.mood = Mood::Fine;
+        world.provider = ProviderState::Up;
         world.schedule_many(1_500);
         let end = world.now + MINUTE + MINUTE / 10;
         world.run_until(end);
         for id in 1..=12 {
-            assert_eq!(world.rows[&id].ended, Some("sent"), "{mood:?}");
+            assert_eq!(world.rows[&id].ended, Some("sent"), "{state:?}");
         }
     }
 }
@@ -128,24 +133,24 @@ fn refused() -> MessageOutcome {
 #[test]
 fn refusals_beside_accepted_mails_are_no_sign_of_the_transport() {
     for (refusals, is_paused) in [(0..30, false), (70..100, false), (0..100, true)] {
-        let mut hand = Hand::new(100);
-        hand.claim((1..=100).map(|id| of("a", id)).collect());
+        let mut harness = Harness::new(100);
+        harness.claim((1..=100).map(|id| of("a", id)).collect());
         let outcome_of = |at| match refusals.contains(&at) {
             true => refused(),
             false => sent(),
         };
-        hand.end_request((0..100).map(outcome_of).collect());
-        let state = hand.deliverer.status().state;
+        harness.end_request((0..100).map(outcome_of).collect());
+        let state = harness.deliverer.status().state;
         assert_eq!(state == "paused", is_paused, "{refusals:?}: {state}");
     }
 }
 
 #[test]
 fn a_long_wait_is_not_believed_from_one_response_to_a_batch() {
-    let mut hand = Hand::new(100);
-    hand.claim((1..=100).map(|id| of("a", id)).collect());
-    hand.end_request(vec![throttled(Some(3_600)); 100]);
-    assert_eq!(hand.deliverer.status().state, "throttled");
+    let mut harness = Harness::new(100);
+    harness.claim((1..=100).map(|id| of("a", id)).collect());
+    harness.end_request(vec![throttled(Some(3_600)); 100]);
+    assert_eq!(harness.deliverer.status().state, "throttled");
 }
 
 fn sent() -> MessageOutcome {

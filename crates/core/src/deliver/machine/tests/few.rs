@@ -24,17 +24,19 @@ impl World {
 
 #[test]
 fn after_an_outage_the_few_mails_that_wait_go_within_half_a_minute() {
-    for (mood, count, most_attempts) in
-        [(Mood::Away, 1, 3), (Mood::Away, 3, 2), (Mood::Broken, 3, 8)]
-    {
+    for (state, count, most_attempts) in [
+        (ProviderState::Unreachable, 1, 3),
+        (ProviderState::Unreachable, 3, 2),
+        (ProviderState::Fails, 3, 8),
+    ] {
         let mut world = World::new(shape(), 20);
-        world.mood = mood;
+        world.provider = state;
         world.schedule_many(count);
         let end = world.now + OUTAGE;
         world.run_until(end);
         assert_eq!(world.deliverer.status().state, "paused");
-        assert!(world.most_attempts() <= Some(most_attempts), "{mood:?}");
-        world.mood = Mood::Fine;
+        assert!(world.most_attempts() <= Some(most_attempts), "{state:?}");
+        world.provider = ProviderState::Up;
         world.must_send_within(PROBE);
     }
 }
@@ -50,11 +52,11 @@ fn probes_that_always_fail_keep_no_other_mail() {
                 ..Row::default()
             });
         }
-        world.mood = Mood::Broken;
+        world.provider = ProviderState::Fails;
         world.schedule_many(20);
         let end = world.now + OUTAGE;
         world.run_until(end);
-        world.mood = Mood::Fine;
+        world.provider = ProviderState::Up;
         // It takes some probes to come to one that does not fail, with more candidates each time.
         let until = world.now + 5 * MINUTE;
         while world.count("sent") < 20 {
@@ -68,7 +70,7 @@ fn probes_that_always_fail_keep_no_other_mail() {
 fn a_configuration_that_is_wrong_ends_not_even_a_few_mails() {
     for (count, most_attempts) in [(1, 9), (2, 5), (9, 2)] {
         let mut world = World::new(shape(), 22);
-        world.mood = Mood::Picky;
+        world.provider = ProviderState::RefusesMessages;
         world.schedule_many(count);
         let end = world.now + 600 * MINUTE;
         world.run_until(end);
@@ -91,14 +93,14 @@ fn a_small_batch_limit_takes_no_batch_apart_that_is_repeated() {
         },
         24,
     );
-    world.mood = Mood::Mute;
+    world.provider = ProviderState::ResponseLost;
     world.schedule_many(50);
     let soon = world.now + Duration::from_secs(1);
     world.run_until(soon);
     world.schedule_many(2);
     let later = world.now + Duration::from_secs(2);
     world.run_until(later);
-    world.mood = Mood::Fine;
+    world.provider = ProviderState::Up;
     world.settle_down();
     let most = world.rows.values().map(|row| row.copies).max();
     assert_eq!(most, Some(1), "{:?}", world.sizes);
@@ -115,12 +117,12 @@ fn a_batch_that_may_have_been_sent_is_halved_and_batches_grow_again() {
         23,
     );
     world.schedule_many(1_000);
-    world.mood = Mood::Deaf;
+    world.provider = ProviderState::RequestLost;
     while world.sizes.len() < 3 {
         world.step(false);
     }
     assert_eq!(world.sizes[..3], [64, 32, 16]);
-    world.mood = Mood::Fine;
+    world.provider = ProviderState::Up;
     world.settle_down();
     assert_eq!(world.sizes[3..].iter().max(), Some(&64));
 }

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use super::identity::{Hand, repeated};
+use super::identity::{Harness, repeated};
 use super::policy::{MINUTE, shape};
 use super::*;
 
@@ -218,21 +218,21 @@ fn a_higher_rate_is_in_force_at_once() {
 #[test]
 fn an_urgent_batch_is_the_probe_that_it_asked_for() {
     for (priority, requests) in [(-10, 1), (0, 0)] {
-        let mut hand = Hand::idle(Fake {
+        let mut harness = Harness::idle(Fake {
             batch: 100,
             idempotent: true,
             has_sign: false,
         });
         for _ in 0..6 {
-            hand.deliverer.breaker.pause(hand.at, "http 503");
+            harness.deliverer.breaker.pause(harness.at, "http 503");
         }
-        hand.at += Duration::from_secs(2);
-        hand.say(Event::MailDue { urgent: true });
-        hand.say(Event::ReloadFailed);
+        harness.at += Duration::from_secs(2);
+        harness.say(Event::MailDue { urgent: true });
+        harness.say(Event::ReloadFailed);
         let of_priority = |mail| Mail { priority, ..mail };
         let mails = repeated(11..=14).into_iter().map(of_priority);
-        hand.end_exchange(&[], mails.collect());
-        assert_eq!(hand.sent.len(), requests, "priority {priority}");
+        harness.end_exchange(&[], mails.collect());
+        assert_eq!(harness.sent.len(), requests, "priority {priority}");
     }
 }
 
@@ -262,20 +262,23 @@ fn the_log_names_the_next_probe_after_a_throttle() {
 /// From when a probe is due until it has its mail, no other transport may take all of it.
 #[test]
 fn a_paused_transport_wants_the_mail_of_its_probe() {
-    let mut hand = Hand::idle(Fake {
+    let mut harness = Harness::idle(Fake {
         batch: 1,
         idempotent: false,
         has_sign: false,
     });
-    assert!(!hand.deliverer.wants_probe(hand.at));
-    hand.deliverer.breaker.pause(hand.at, "http 503");
-    hand.say(Event::MailDue { urgent: false });
-    assert!(!hand.deliverer.wants_probe(hand.at), "it is not due yet");
-    hand.wait();
-    assert!(hand.deliverer.wants_probe(hand.at));
-    hand.say(Event::ReloadFailed);
-    assert!(hand.deliverer.wants_probe(hand.at));
-    hand.end_exchange(&[], vec![mail(1)]);
-    assert_eq!(hand.sent.len(), 1);
-    assert!(!hand.deliverer.wants_probe(hand.at));
+    assert!(!harness.deliverer.wants_probe(harness.at));
+    harness.deliverer.breaker.pause(harness.at, "http 503");
+    harness.say(Event::MailDue { urgent: false });
+    assert!(
+        !harness.deliverer.wants_probe(harness.at),
+        "it is not due yet"
+    );
+    harness.wait();
+    assert!(harness.deliverer.wants_probe(harness.at));
+    harness.say(Event::ReloadFailed);
+    assert!(harness.deliverer.wants_probe(harness.at));
+    harness.end_exchange(&[], vec![mail(1)]);
+    assert_eq!(harness.sent.len(), 1);
+    assert!(!harness.deliverer.wants_probe(harness.at));
 }

@@ -5,7 +5,7 @@ use crate::deliver::retry_batches::batch_key;
 use crate::deliver::settlements::{Settlements, column};
 
 /// A deliverer whose exchanges and responses a test makes.
-pub(super) struct Hand {
+pub(super) struct Harness {
     pub(super) deliverer: Deliverer,
     pub(super) at: Time,
     /// The requests in flight, with the `message_id` of each mail.
@@ -14,7 +14,7 @@ pub(super) struct Hand {
     pub(super) exchange: Option<(Settlements, Option<ClaimLimit>)>,
 }
 
-impl Hand {
+impl Harness {
     pub(super) fn new(batch: usize) -> Self {
         Self::of(Fake {
             batch,
@@ -24,30 +24,30 @@ impl Hand {
     }
 
     pub(super) fn of(provider: Fake) -> Self {
-        let mut hand = Self {
+        let mut harness = Self {
             deliverer: Deliverer::default(),
             at: Time::ZERO,
             sent: Vec::new(),
             exchange: None,
         };
-        hand.say(Event::Configured(Box::new(DeliveryConfig {
+        harness.say(Event::Configured(Box::new(DeliveryConfig {
             capabilities: Arc::new(provider),
             concurrency: 8,
             rate: None,
             max_ambiguous: 1,
             account: "fake".to_owned(),
         })));
-        hand
+        harness
     }
 
     /// One whose first claim found nothing.
     pub(super) fn idle(provider: Fake) -> Self {
-        let mut hand = Self::of(provider);
-        hand.say(Event::SendingAllowed(true));
-        if hand.exchange.is_some() {
-            hand.end_exchange(&[], Vec::new());
+        let mut harness = Self::of(provider);
+        harness.say(Event::SendingAllowed(true));
+        if harness.exchange.is_some() {
+            harness.end_exchange(&[], Vec::new());
         }
-        hand
+        harness
     }
 
     pub(super) fn say(&mut self, event: Event) {
@@ -136,64 +136,64 @@ pub(super) fn of(of: &str, id: i64) -> Mail {
 }
 
 /// Sends a mail of the first database, whose claim is lost before it is settled.
-fn with_an_answer_in_hand() -> Hand {
-    let mut hand = Hand::new(1);
-    assert!(hand.claim(vec![of("a", 1)]).is_empty());
-    assert_eq!(hand.answer(), ["a-1"]);
-    hand.wait();
-    assert_eq!(hand.end_exchange(&[1], Vec::new()), [1]);
-    hand
+fn with_an_answer_in_hand() -> Harness {
+    let mut harness = Harness::new(1);
+    assert!(harness.claim(vec![of("a", 1)]).is_empty());
+    assert_eq!(harness.answer(), ["a-1"]);
+    harness.wait();
+    assert_eq!(harness.end_exchange(&[1], Vec::new()), [1]);
+    harness
 }
 
 #[test]
 fn an_answer_is_remembered_for_the_very_mail() {
-    let mut hand = with_an_answer_in_hand();
-    hand.claim(vec![of("a", 1)]);
-    assert!(hand.sent.is_empty(), "it was sent before");
-    hand.wait();
-    assert_eq!(hand.end_exchange(&[], Vec::new()), [1]);
+    let mut harness = with_an_answer_in_hand();
+    harness.claim(vec![of("a", 1)]);
+    assert!(harness.sent.is_empty(), "it was sent before");
+    harness.wait();
+    assert_eq!(harness.end_exchange(&[], Vec::new()), [1]);
 }
 
 #[test]
 fn an_answer_is_not_taken_for_that_of_another_mail_with_the_same_id() {
-    let mut hand = with_an_answer_in_hand();
-    hand.claim(vec![of("b", 1)]);
-    assert_eq!(hand.answer(), ["b-1"]);
-    hand.wait();
-    assert_eq!(hand.end_exchange(&[], Vec::new()), [1]);
+    let mut harness = with_an_answer_in_hand();
+    harness.claim(vec![of("b", 1)]);
+    assert_eq!(harness.answer(), ["b-1"]);
+    harness.wait();
+    assert_eq!(harness.end_exchange(&[], Vec::new()), [1]);
 }
 
 #[test]
 fn what_is_in_flight_settles_no_other_mail() {
     for batch in [1, 2] {
-        let mut hand = Hand::new(batch);
-        hand.claim(vec![of("a", 1), of("a", 2)]);
+        let mut harness = Harness::new(batch);
+        harness.claim(vec![of("a", 1), of("a", 2)]);
         // The database is another one, and has a mail 1 of its own.
-        hand.claim(vec![of("b", 1)]);
-        while !hand.sent.iter().all(|(_, mails)| mails == &["b-1"]) {
-            assert!(hand.answer()[0].starts_with("a-"));
+        harness.claim(vec![of("b", 1)]);
+        while !harness.sent.iter().all(|(_, mails)| mails == &["b-1"]) {
+            assert!(harness.answer()[0].starts_with("a-"));
         }
-        hand.wait();
-        assert_eq!(hand.end_exchange(&[], Vec::new()), [2], "batch {batch}");
-        assert_eq!(hand.answer(), ["b-1"]);
-        hand.wait();
-        assert_eq!(hand.end_exchange(&[], Vec::new()), [1]);
-        assert!(hand.deliverer.held.is_empty());
+        harness.wait();
+        assert_eq!(harness.end_exchange(&[], Vec::new()), [2], "batch {batch}");
+        assert_eq!(harness.answer(), ["b-1"]);
+        harness.wait();
+        assert_eq!(harness.end_exchange(&[], Vec::new()), [1]);
+        assert!(harness.deliverer.held.is_empty());
     }
 }
 
 #[test]
 fn what_waits_to_be_told_settles_no_other_mail() {
-    let mut hand = Hand::new(1);
-    hand.claim(vec![of("a", 1)]);
-    hand.say(Event::MailDue { urgent: false });
+    let mut harness = Harness::new(1);
+    harness.claim(vec![of("a", 1)]);
+    harness.say(Event::MailDue { urgent: false });
     // During the exchange that claims the other one.
-    assert_eq!(hand.answer(), ["a-1"]);
-    hand.end_exchange(&[], vec![of("b", 1)]);
-    assert_eq!(hand.sent.len(), 1);
-    hand.wait();
-    assert!(hand.exchange.is_none(), "there is nothing to be told");
-    assert_eq!(hand.answer(), ["b-1"]);
-    hand.wait();
-    assert_eq!(hand.end_exchange(&[], Vec::new()), [1]);
+    assert_eq!(harness.answer(), ["a-1"]);
+    harness.end_exchange(&[], vec![of("b", 1)]);
+    assert_eq!(harness.sent.len(), 1);
+    harness.wait();
+    assert!(harness.exchange.is_none(), "there is nothing to be told");
+    assert_eq!(harness.answer(), ["b-1"]);
+    harness.wait();
+    assert_eq!(harness.end_exchange(&[], Vec::new()), [1]);
 }

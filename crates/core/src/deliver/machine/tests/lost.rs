@@ -1,6 +1,6 @@
 //! Claims that are lost while a request is in flight: their leases ended, and another deliverer may have the mail.
 
-use super::identity::{Hand, of};
+use super::identity::{Harness, of};
 use super::*;
 use crate::deliver::settlements::{Settlements, column};
 
@@ -19,7 +19,7 @@ fn uncounted(count: usize) -> [Vec<MessageOutcome>; 3] {
     [denied, throttled, alone].map(|outcome| vec![outcome; count])
 }
 
-impl Hand {
+impl Harness {
     fn keep(&mut self, ids: &[i64]) {
         let ids = ids.iter().copied().collect();
         self.say(Event::ClaimsInForce(Arc::new(ids)));
@@ -43,31 +43,31 @@ fn released(settled: &Settlements) -> Vec<i64> {
 #[test]
 fn it_is_not_sent_again() {
     for outcome in uncounted(2) {
-        let mut hand = Hand::new(2);
-        hand.claim(vec![of("a", 1), of("a", 2)]);
-        hand.keep(&[]);
-        assert_eq!(hand.end_request(outcome.clone()), ["a-1", "a-2"]);
-        hand.pass();
-        assert!(hand.sent.is_empty(), "{outcome:?}");
-        assert!(hand.deliverer.held.is_empty(), "{outcome:?}");
+        let mut harness = Harness::new(2);
+        harness.claim(vec![of("a", 1), of("a", 2)]);
+        harness.keep(&[]);
+        assert_eq!(harness.end_request(outcome.clone()), ["a-1", "a-2"]);
+        harness.pass();
+        assert!(harness.sent.is_empty(), "{outcome:?}");
+        assert!(harness.deliverer.held.is_empty(), "{outcome:?}");
     }
 }
 
 #[test]
 fn the_others_of_its_request_are_not_repeated_as_a_batch() {
-    let mut hand = Hand::of(Fake {
+    let mut harness = Harness::of(Fake {
         batch: 2,
         idempotent: true,
         has_sign: false,
     });
-    hand.claim(vec![of("a", 1), of("a", 2)]);
-    hand.keep(&[1]);
+    harness.claim(vec![of("a", 1), of("a", 2)]);
+    harness.keep(&[1]);
     let ambiguous = MessageOutcome::Ambiguous {
         reason: "timeout".to_owned(),
     };
-    hand.end_request(vec![ambiguous; 2]);
-    hand.wait();
-    let (settled, _) = hand.exchange.as_ref().unwrap();
+    harness.end_request(vec![ambiguous; 2]);
+    harness.wait();
+    let (settled, _) = harness.exchange.as_ref().unwrap();
     let failed = column(&settled.failed, |one| one.claim.id);
     assert_eq!(failed, [1, 2], "the second is told as late");
     assert!(settled.failed.iter().all(|one| one.attempt.batch.is_none()));
@@ -75,70 +75,70 @@ fn the_others_of_its_request_are_not_repeated_as_a_batch() {
 
 #[test]
 fn it_is_sent_again_once_it_was_claimed_again() {
-    let mut hand = Hand::new(1);
-    hand.claim(vec![of("a", 1)]);
-    hand.keep(&[]);
-    hand.claim(vec![of("a", 1)]);
-    assert_eq!(hand.sent.len(), 1, "it is in flight");
-    hand.end_request(uncounted(1)[1].clone());
-    hand.pass();
-    assert_eq!(hand.answer(), ["a-1"]);
-    hand.wait();
-    assert_eq!(hand.end_exchange(&[], Vec::new()), [1]);
+    let mut harness = Harness::new(1);
+    harness.claim(vec![of("a", 1)]);
+    harness.keep(&[]);
+    harness.claim(vec![of("a", 1)]);
+    assert_eq!(harness.sent.len(), 1, "it is in flight");
+    harness.end_request(uncounted(1)[1].clone());
+    harness.pass();
+    assert_eq!(harness.answer(), ["a-1"]);
+    harness.wait();
+    assert_eq!(harness.end_exchange(&[], Vec::new()), [1]);
 }
 
 #[test]
 fn what_waits_when_the_clock_jumps_is_released() {
-    let mut hand = Hand::new(1);
-    hand.claim((1..=10).map(|id| of("a", id)).collect());
-    assert_eq!(hand.sent.len(), 8, "as many as the limit");
-    hand.say(Event::ClockJumped);
-    let (settled, _) = hand.exchange.as_ref().unwrap();
+    let mut harness = Harness::new(1);
+    harness.claim((1..=10).map(|id| of("a", id)).collect());
+    assert_eq!(harness.sent.len(), 8, "as many as the limit");
+    harness.say(Event::ClockJumped);
+    let (settled, _) = harness.exchange.as_ref().unwrap();
     assert_eq!(released(settled), [9, 10]);
 }
 
 #[test]
 fn what_is_in_flight_when_the_clock_jumps_is_claimed_again_before_it_is_sent_again() {
     for outcome in uncounted(2) {
-        let mut hand = Hand::new(2);
-        hand.claim(vec![of("a", 1), of("a", 2)]);
-        hand.at += Duration::from_secs(1);
-        hand.say(Event::ClockJumped);
-        hand.end_request(outcome.clone());
-        hand.wait();
-        assert!(hand.sent.is_empty(), "{outcome:?}");
-        let (settled, _) = hand.exchange.as_ref().unwrap();
+        let mut harness = Harness::new(2);
+        harness.claim(vec![of("a", 1), of("a", 2)]);
+        harness.at += Duration::from_secs(1);
+        harness.say(Event::ClockJumped);
+        harness.end_request(outcome.clone());
+        harness.wait();
+        assert!(harness.sent.is_empty(), "{outcome:?}");
+        let (settled, _) = harness.exchange.as_ref().unwrap();
         assert_eq!(released(settled), [1, 2], "{outcome:?}");
     }
 }
 
 #[test]
 fn what_an_exchange_claims_during_which_the_clock_jumps_is_claimed_again() {
-    let mut hand = Hand::new(1);
-    hand.say(Event::MailDue { urgent: false });
-    hand.at += Duration::from_secs(1);
-    hand.say(Event::ClockJumped);
-    hand.end_exchange(&[], vec![of("a", 1)]);
-    assert!(hand.sent.is_empty());
-    let (settled, claim) = hand.exchange.as_ref().unwrap();
+    let mut harness = Harness::new(1);
+    harness.say(Event::MailDue { urgent: false });
+    harness.at += Duration::from_secs(1);
+    harness.say(Event::ClockJumped);
+    harness.end_exchange(&[], vec![of("a", 1)]);
+    assert!(harness.sent.is_empty());
+    let (settled, claim) = harness.exchange.as_ref().unwrap();
     assert_eq!((released(settled), claim.is_some()), (vec![1], true));
-    hand.end_exchange(&[], vec![of("a", 1)]);
-    assert_eq!(hand.answer(), ["a-1"]);
+    harness.end_exchange(&[], vec![of("a", 1)]);
+    assert_eq!(harness.answer(), ["a-1"]);
 }
 
 #[test]
 fn mail_expires_after_the_time_that_the_database_told() {
-    let mut hand = Hand::new(1);
+    let mut harness = Harness::new(1);
     let expires = |id| Mail {
         expires_in: Some(Duration::from_secs(2)),
         ..of("a", id)
     };
-    hand.claim((1..=9).map(expires).collect());
-    assert_eq!(hand.sent.len(), 8);
-    hand.at += Duration::from_millis(2_000);
-    hand.answer();
-    assert_eq!(hand.sent.len(), 7, "it has expired");
-    hand.wait();
-    let (settled, _) = hand.exchange.as_ref().unwrap();
+    harness.claim((1..=9).map(expires).collect());
+    assert_eq!(harness.sent.len(), 8);
+    harness.at += Duration::from_millis(2_000);
+    harness.answer();
+    assert_eq!(harness.sent.len(), 7, "it has expired");
+    harness.wait();
+    let (settled, _) = harness.exchange.as_ref().unwrap();
     assert_eq!(released(settled), [9]);
 }

@@ -33,7 +33,7 @@ impl World {
         let sent = Sent {
             at: self.now + delay,
             mails,
-            mood: self.mood,
+            provider: self.provider,
         };
         self.requests.insert(request, sent);
     }
@@ -100,8 +100,8 @@ impl World {
             return self.say(Event::RequestDone { request, result });
         }
         let mut status = None;
-        let outcomes = match sent.mood {
-            Mood::Fine => {
+        let outcomes = match sent.provider {
+            ProviderState::Up => {
                 let rows = &self.rows;
                 let is_bad = |mail: &Mail| rows[&mail.message.id].bad;
                 let invented: HashSet<i64> = sent
@@ -166,14 +166,14 @@ impl World {
                     vec![MessageOutcome::Sent { provider_id: None }; count]
                 }
             }
-            Mood::Mute | Mood::Deaf => {
-                if sent.mood == Mood::Mute {
+            ProviderState::ResponseLost | ProviderState::RequestLost => {
+                if sent.provider == ProviderState::ResponseLost {
                     self.take(&sent.mails);
                 }
                 let reason = "timeout".to_owned();
                 vec![MessageOutcome::Ambiguous { reason }; count]
             }
-            Mood::Picky => {
+            ProviderState::RefusesMessages => {
                 status = Some(400);
                 let reason = "http 400".to_owned();
                 let outcome_of = if count > 1 {
@@ -183,20 +183,21 @@ impl World {
                 };
                 vec![outcome_of; count]
             }
-            Mood::Locked => {
+            ProviderState::RefusesAccount => {
                 status = Some(401);
                 let reason = "http 401".to_owned();
                 vec![MessageOutcome::AccountRefused { reason }; count]
             }
-            Mood::Busy | Mood::Busier => {
+            ProviderState::Throttles | ProviderState::ThrottlesForAnHour => {
                 status = Some(429);
                 let outcome_of = MessageOutcome::Throttled {
                     reason: "http 429".to_owned(),
-                    after: (sent.mood == Mood::Busier).then_some(Duration::from_secs(3_600)),
+                    after: (sent.provider == ProviderState::ThrottlesForAnHour)
+                        .then_some(Duration::from_secs(3_600)),
                 };
                 vec![outcome_of; count]
             }
-            Mood::Broken => {
+            ProviderState::Fails => {
                 status = Some(503);
                 let outcome_of = MessageOutcome::Retry {
                     reason: "http 503".to_owned(),
@@ -204,16 +205,16 @@ impl World {
                 };
                 vec![outcome_of; count]
             }
-            Mood::Away => {
+            ProviderState::Unreachable => {
                 let reason = "no connection".to_owned();
                 vec![MessageOutcome::NoConnection { reason }; count]
             }
-            Mood::Other => {
+            ProviderState::NotProvider => {
                 status = Some(200);
                 let reason = "http 200 without a sign".to_owned();
                 vec![MessageOutcome::NotProvider { reason }; count]
             }
-            Mood::Denied => {
+            ProviderState::EndpointDenied => {
                 let reason = "not public".to_owned();
                 vec![MessageOutcome::EndpointDenied { reason }; count]
             }

@@ -47,7 +47,7 @@ impl World {
 fn refused_while_nothing_passes_pauses_and_holds_everything() {
     for batch in [1, 50] {
         let mut world = World::new(Shape { batch, ..shape() }, 1);
-        world.mood = Mood::Picky;
+        world.provider = ProviderState::RefusesMessages;
         world.schedule_many(10_000);
         let end = world.now + 10 * MINUTE;
         world.run_until(end);
@@ -92,7 +92,7 @@ fn what_is_taken_and_not_answered_is_sent_twice_at_most() {
             ..shape()
         };
         let mut world = World::new(shape, 3);
-        world.mood = Mood::Mute;
+        world.provider = ProviderState::ResponseLost;
         world.schedule_many(200);
         let end = world.now + 60 * MINUTE;
         world.run_until(end);
@@ -108,24 +108,28 @@ fn what_is_taken_and_not_answered_is_sent_twice_at_most() {
 
 #[test]
 fn after_an_outage_of_nine_minutes_mail_goes_within_half_a_minute() {
-    for mood in [Mood::Away, Mood::Broken, Mood::Deaf] {
+    for state in [
+        ProviderState::Unreachable,
+        ProviderState::Fails,
+        ProviderState::RequestLost,
+    ] {
         let mut world = World::new(shape(), 4);
         world.schedule_many(1);
         world.settle_down();
-        world.mood = mood;
+        world.provider = state;
         let end = world.now + 9 * MINUTE;
         while world.now < end {
             world.schedule_many(1);
             let next = world.now + Duration::from_secs(1);
             world.run_until(next);
         }
-        world.mood = Mood::Fine;
+        world.provider = ProviderState::Up;
         let before = world.taken;
         while world.taken == before {
             world.step(false);
             assert!(
                 world.now <= end + Duration::from_secs(32),
-                "{mood:?}: {:?}",
+                "{state:?}: {:?}",
                 world.now - end
             );
         }
@@ -145,12 +149,12 @@ fn urgent_mail_overtakes_what_waits_for_the_rate() {
 #[test]
 fn urgent_mail_has_a_paused_transport_tried_at_once() {
     let mut world = World::new(shape(), 6);
-    world.mood = Mood::Away;
+    world.provider = ProviderState::Unreachable;
     world.schedule_many(100);
     let later = world.now + 20 * MINUTE;
     world.run_until(later);
     assert_eq!(world.deliverer.status().state, "paused");
-    world.mood = Mood::Fine;
+    world.provider = ProviderState::Up;
     world.schedule(Row {
         priority: -10,
         ..Row::default()
@@ -165,7 +169,7 @@ fn urgent_mail_has_a_paused_transport_tried_at_once() {
 #[test]
 fn one_long_wait_stops_no_other_mail_and_two_are_probed_each_minute() {
     let mut world = World::new(shape(), 7);
-    world.mood = Mood::Busier;
+    world.provider = ProviderState::ThrottlesForAnHour;
     world.schedule_many(100);
     let later = world.now + 30 * MINUTE;
     world.run_until(later);
@@ -181,7 +185,7 @@ fn a_mail_is_tried_shortly_before_it_expires_and_expires_only_then() {
     let mut world = World::new(shape(), 8);
     world.schedule_many(1);
     world.settle_down();
-    world.mood = Mood::Broken;
+    world.provider = ProviderState::Fails;
     let after = Some(15 * MINUTE);
     world.schedule(Row {
         expires_at: after,
@@ -191,7 +195,7 @@ fn a_mail_is_tried_shortly_before_it_expires_and_expires_only_then() {
     let end = world.rows[&id].expires_at.unwrap();
     world.run_until(end.saturating_sub(Duration::from_secs(8)));
     assert_eq!(world.rows[&id].ended, None);
-    world.mood = Mood::Fine;
+    world.provider = ProviderState::Up;
     world.run_until(end);
     world.settle_down();
     assert_eq!(world.rows[&id].ended, Some("sent"));
@@ -215,9 +219,9 @@ fn after_a_stop_nothing_is_sent_and_all_that_was_is_settled() {
 }
 
 #[test]
-fn what_a_transport_that_fails_had_in_flight_may_have_been_sent_and_the_rest_costs_nothing() {
+fn only_mail_in_flight_of_a_failing_transport_is_charged_an_attempt() {
     let mut world = World::new(shape(), 10);
-    world.mood = Mood::Deaf;
+    world.provider = ProviderState::RequestLost;
     world.schedule_many(100);
     while world.requests.is_empty() {
         world.step(false);
@@ -275,7 +279,7 @@ fn more_recipients_than_the_burst_are_not_stuck() {
 #[test]
 fn what_was_read_for_another_ones_probe_changes_limits_only() {
     let mut world = World::new(shape(), 13);
-    world.mood = Mood::Busier;
+    world.provider = ProviderState::ThrottlesForAnHour;
     world.schedule_many(1);
     while world.deliverer.status().state != "throttled" {
         world.step(false);
@@ -299,13 +303,13 @@ fn what_was_read_for_another_ones_probe_changes_limits_only() {
 #[test]
 fn a_probe_goes_with_the_old_settings_when_there_are_no_new_ones() {
     let mut world = World::new(shape(), 14);
-    world.mood = Mood::Locked;
+    world.provider = ProviderState::RefusesAccount;
     world.schedule_many(10);
     while !world.configure {
         world.step(false);
     }
     assert!(world.deliverer.paused_since().is_some());
-    world.mood = Mood::Fine;
+    world.provider = ProviderState::Up;
     world.configure = false;
     world.say(Event::ReloadFailed);
     world.settle_down();
@@ -361,7 +365,7 @@ fn the_mails_of_a_probe_that_is_refused_as_a_batch_are_probed_alone() {
             ..shape()
         };
         let mut world = World::new(shape, 16);
-        world.mood = Mood::Deaf;
+        world.provider = ProviderState::RequestLost;
         for id in 1..=3 {
             world.schedule(Row {
                 bad: id == bad,
@@ -371,11 +375,11 @@ fn the_mails_of_a_probe_that_is_refused_as_a_batch_are_probed_alone() {
         while world.rows[&1].batch.is_none() {
             world.step(false);
         }
-        world.mood = Mood::Denied;
+        world.provider = ProviderState::EndpointDenied;
         while world.deliverer.paused_since().is_none() {
             world.step(false);
         }
-        world.mood = Mood::Fine;
+        world.provider = ProviderState::Up;
         let end = world.now + 2 * MINUTE;
         world.run_until(end);
         assert_eq!(world.count("sent"), 2, "{bad}");

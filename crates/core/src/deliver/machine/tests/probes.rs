@@ -1,13 +1,13 @@
 //! Probes of a paused transport, and what urgent mail changes.
 
-use super::identity::{Hand, repeated};
+use super::identity::{Harness, repeated};
 use super::policy::{MINUTE, shape};
 use super::*;
 
 /// An outage of two minutes; at its end, a group of this many mails whose first one always fails is before 40 others.
 fn outage_before_a_group(size: usize, is_bad: bool) -> World {
     let mut world = World::new(shape(), 4);
-    world.mood = Mood::Broken;
+    world.provider = ProviderState::Fails;
     world.schedule_many(40);
     let end = world.now + 2 * MINUTE;
     world.run_until(end);
@@ -24,7 +24,7 @@ fn outage_before_a_group(size: usize, is_bad: bool) -> World {
         };
         world.rows.insert(id, row);
     }
-    world.mood = Mood::Fine;
+    world.provider = ProviderState::Up;
     world.say(Event::MailDue { urgent: false });
     world
 }
@@ -70,7 +70,7 @@ fn urgent_mail_does_not_have_ever_more_claimed() {
 fn urgent_mail_of_another_transport_causes_no_probe() {
     let probes = |with_urgent: bool| {
         let mut world = World::new(shape(), 2);
-        world.mood = Mood::Locked;
+        world.provider = ProviderState::RefusesAccount;
         world.schedule_many(200);
         let begin = world.now + 5 * MINUTE;
         world.run_until(begin);
@@ -112,12 +112,12 @@ fn a_pause_is_one_line_of_the_log_though_its_reason_changes() {
 #[test]
 fn the_end_of_a_throttle_is_logged() {
     let mut world = World::new(shape(), 5);
-    world.mood = Mood::Busy;
+    world.provider = ProviderState::Throttles;
     world.schedule_many(3);
     while world.deliverer.status().state != "throttled" {
         world.step(false);
     }
-    world.mood = Mood::Fine;
+    world.provider = ProviderState::Up;
     let end = world.now + 2 * MINUTE;
     world.run_until(end);
     let [LogEvent::Throttled(..), LogEvent::Resumed(_)] = world.log.as_slice() else {
@@ -130,11 +130,11 @@ fn the_end_of_a_throttle_is_logged() {
 fn a_throttle_without_a_time_is_over_after_half_a_minute() {
     for offset in 0..20 {
         let mut world = World::new(shape(), 4);
-        world.mood = Mood::Busy;
+        world.provider = ProviderState::Throttles;
         world.schedule_many(1);
         let end = world.now + 9 * MINUTE + Duration::from_secs(3 * offset);
         world.run_until(end);
-        world.mood = Mood::Fine;
+        world.provider = ProviderState::Up;
         world.schedule(Row {
             priority: -10,
             ..Row::default()
@@ -152,38 +152,38 @@ fn a_throttle_without_a_time_is_over_after_half_a_minute() {
 #[test]
 fn a_batch_does_not_wait_for_its_other_mails_while_a_probe_is_in_flight() {
     for ambiguous_attempts in [1, 2] {
-        let mut hand = Hand::idle(Fake {
+        let mut harness = Harness::idle(Fake {
             batch: 100,
             idempotent: true,
             has_sign: false,
         });
-        hand.deliverer.breaker.pause(hand.at, "http 503");
-        hand.at += Duration::from_secs(2);
-        hand.say(Event::MailDue { urgent: false });
-        hand.say(Event::ReloadFailed);
+        harness.deliverer.breaker.pause(harness.at, "http 503");
+        harness.at += Duration::from_secs(2);
+        harness.say(Event::MailDue { urgent: false });
+        harness.say(Event::ReloadFailed);
         let of_batch = |mail| Mail {
             ambiguous_attempts,
             ..mail
         };
         let whole: Vec<Mail> = repeated(11..=20).into_iter().map(of_batch).collect();
         let others = (1..=4).map(mail);
-        hand.end_exchange(&[], others.chain(whole[..4].iter().cloned()).collect());
-        assert_eq!(hand.sent.len(), 1);
-        while hand.exchange.is_none() {
-            hand.wait();
+        harness.end_exchange(&[], others.chain(whole[..4].iter().cloned()).collect());
+        assert_eq!(harness.sent.len(), 1);
+        while harness.exchange.is_none() {
+            harness.wait();
         }
-        let (settled, _) = hand.exchange.clone().unwrap();
+        let (settled, _) = harness.exchange.clone().unwrap();
         assert_eq!(settled.failed.len(), 0);
         let released: Vec<i64> = settled.released.iter().map(|claim| claim.id).collect();
         assert_eq!(released, [11, 12, 13, 14]);
-        hand.end_exchange(&[], Vec::new());
-        hand.answer();
+        harness.end_exchange(&[], Vec::new());
+        harness.answer();
         // All of it is claimed now.
-        while hand.exchange.is_none() {
-            hand.wait();
+        while harness.exchange.is_none() {
+            harness.wait();
         }
-        hand.end_exchange(&[], whole);
-        let sizes: Vec<usize> = hand.sent.iter().map(|(_, mails)| mails.len()).collect();
+        harness.end_exchange(&[], whole);
+        let sizes: Vec<usize> = harness.sent.iter().map(|(_, mails)| mails.len()).collect();
         assert!(sizes.contains(&10), "{sizes:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! A status of success without the sign of the provider, and what that shows before and after a message was accepted.
 
-use super::identity::{Hand, repeated};
+use super::identity::{Harness, repeated};
 use super::policy::{MINUTE, shape};
 use super::*;
 
@@ -44,7 +44,7 @@ fn every_probe_is_the_same_mail_until_the_provider_answers() {
             let end = world.now + MINUTE;
             world.run_until(end);
             assert_eq!(world.deliverer.status().state, "paused");
-            // It comes before the mail that is claimed in vain, and asks for probes.
+            // It comes before the mail that is claimed to no effect, and asks for probes.
             for _ in 0..20 {
                 world.schedule(Row {
                     priority: -10 - minute,
@@ -115,47 +115,47 @@ fn after_a_success_what_is_in_flight_is_ambiguous_and_no_mail_ends() {
 
 #[test]
 fn a_batch_that_may_have_been_sent_stays_together() {
-    let mut hand = Hand::idle(Fake {
+    let mut harness = Harness::idle(Fake {
         batch: 100,
         idempotent: true,
         has_sign: true,
     });
-    hand.claim(repeated(1..=3));
+    harness.claim(repeated(1..=3));
     for _ in 0..3 {
-        assert_eq!(hand.sent[0].1.len(), 3);
-        hand.end_request(vec![not_provider(); 3]);
-        assert_eq!(hand.deliverer.held.len(), 3);
-        while hand.sent.is_empty() {
-            hand.wait();
-            hand.say(Event::ReloadFailed);
+        assert_eq!(harness.sent[0].1.len(), 3);
+        harness.end_request(vec![not_provider(); 3]);
+        assert_eq!(harness.deliverer.held.len(), 3);
+        while harness.sent.is_empty() {
+            harness.wait();
+            harness.say(Event::ReloadFailed);
         }
     }
-    hand.answer();
-    assert_eq!(hand.deliverer.status().state, "healthy");
+    harness.answer();
+    assert_eq!(harness.deliverer.status().state, "healthy");
 }
 
 #[test]
 fn a_probe_without_a_connection_keeps_its_mail_and_another_answer_ends_that() {
     let with = |second: MessageOutcome| {
-        let mut hand = Hand::idle(Fake {
+        let mut harness = Harness::idle(Fake {
             batch: 1,
             idempotent: false,
             has_sign: true,
         });
-        hand.claim((1..=4).map(mail).collect());
-        assert_eq!(hand.sent.len(), 1);
-        hand.end_request(vec![not_provider()]);
+        harness.claim((1..=4).map(mail).collect());
+        assert_eq!(harness.sent.len(), 1);
+        harness.end_request(vec![not_provider()]);
         for outcome in [second, not_provider()] {
-            while hand.sent.is_empty() {
-                hand.wait();
-                hand.say(Event::ReloadFailed);
-                if hand.exchange.is_some() {
-                    hand.end_exchange(&[], (2..=4).map(mail).collect());
+            while harness.sent.is_empty() {
+                harness.wait();
+                harness.say(Event::ReloadFailed);
+                if harness.exchange.is_some() {
+                    harness.end_exchange(&[], (2..=4).map(mail).collect());
                 }
             }
-            hand.end_request(vec![outcome]);
+            harness.end_request(vec![outcome]);
         }
-        hand.deliverer.breaker.same_probe()
+        harness.deliverer.breaker.same_probe()
     };
     let reason = "refused".to_owned();
     assert_eq!(with(MessageOutcome::NoConnection { reason }), Some(1));
@@ -165,20 +165,20 @@ fn a_probe_without_a_connection_keeps_its_mail_and_another_answer_ends_that() {
 
 #[test]
 fn the_mail_of_the_probes_is_released_when_sending_ends() {
-    let mut hand = Hand::idle(Fake {
+    let mut harness = Harness::idle(Fake {
         batch: 1,
         idempotent: false,
         has_sign: true,
     });
-    hand.claim((1..=4).map(mail).collect());
-    hand.end_request(vec![not_provider()]);
-    if hand.exchange.is_some() {
-        hand.end_exchange(&[], Vec::new());
+    harness.claim((1..=4).map(mail).collect());
+    harness.end_request(vec![not_provider()]);
+    if harness.exchange.is_some() {
+        harness.end_exchange(&[], Vec::new());
     }
-    assert_eq!(hand.deliverer.held.len(), 1);
-    hand.say(Event::SendingAllowed(false));
-    hand.end_exchange(&[], Vec::new());
-    assert!(hand.deliverer.is_idle());
+    assert_eq!(harness.deliverer.held.len(), 1);
+    harness.say(Event::SendingAllowed(false));
+    harness.end_exchange(&[], Vec::new());
+    assert!(harness.deliverer.is_idle());
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn failures_pause_a_transport_sooner_that_is_unproven() {
             },
             3,
         );
-        world.mood = Mood::Broken;
+        world.provider = ProviderState::Fails;
         world.schedule_many(100);
         while world.deliverer.status().state != "paused" {
             world.step(false);
@@ -225,7 +225,7 @@ fn failures_pause_a_transport_sooner_that_is_unproven() {
 #[test]
 fn a_known_key_is_that_of_the_mail_only_if_an_attempt_of_it_may_have_arrived() {
     for (may_have_arrived, batch) in [(true, 1), (false, 1), (true, 3), (false, 3)] {
-        let mut hand = Hand::idle(Fake {
+        let mut harness = Harness::idle(Fake {
             batch,
             idempotent: true,
             has_sign: false,
@@ -234,11 +234,11 @@ fn a_known_key_is_that_of_the_mail_only_if_an_attempt_of_it_may_have_arrived() {
             may_have_arrived,
             ..mail(id)
         });
-        hand.claim(claimed.collect());
+        harness.claim(claimed.collect());
         let reason = "http 409 used".to_owned();
-        hand.end_request(vec![MessageOutcome::KeyUsed { reason }; batch]);
-        hand.wait();
-        let (settled, _) = hand.exchange.take().unwrap();
+        harness.end_request(vec![MessageOutcome::KeyUsed { reason }; batch]);
+        harness.wait();
+        let (settled, _) = harness.exchange.take().unwrap();
         let permanent = settled.failed.iter().filter(|one| one.attempt.permanent);
         let expected = if may_have_arrived {
             (batch, 0)
@@ -246,6 +246,6 @@ fn a_known_key_is_that_of_the_mail_only_if_an_attempt_of_it_may_have_arrived() {
             (0, batch)
         };
         assert_eq!((settled.sent.len(), permanent.count()), expected);
-        assert_eq!(hand.deliverer.status().state, "healthy");
+        assert_eq!(harness.deliverer.status().state, "healthy");
     }
 }

@@ -201,7 +201,7 @@ impl World {
 }
 
 #[test]
-fn a_mail_alone_that_cannot_be_settled_is_repeated_at_growing_intervals_and_keeps_no_other() {
+fn settling_one_refused_mail_is_retried_at_growing_intervals() {
     let mut world = World::start();
     world.run(2, |_| false);
     world.schedule(2);
@@ -236,7 +236,7 @@ fn it_is_given_up_if_others_are_settled_between_its_tries() {
 }
 
 #[test]
-fn many_locked_mails_are_left_for_later_rounds_in_which_others_come_first() {
+fn locked_mails_are_left_for_later_passes_in_which_others_come_first() {
     let mut world = World::start();
     world.outbox.locked = 3..=300;
     assert!(world.settle_each(2..=1000, []).is_ok());
@@ -245,7 +245,7 @@ fn many_locked_mails_are_left_for_later_rounds_in_which_others_come_first() {
     let all = |world: &World| world.outbox.settled.len() == 701;
     world.run(60, all);
     assert!(all(&world));
-    // Two of each round come again, to be waited for.
+    // Two of each pass come again, to be waited for.
     assert!(world.outbox.waits <= 50 * 9, "{}", world.outbox.waits);
 }
 
@@ -262,7 +262,7 @@ fn many_locked_mails_of_one_kind_keep_none_of_another_from_being_settled() {
 
 #[test]
 fn each_of_the_locked_mails_is_waited_for_in_turn() {
-    // In one round, and in two.
+    // In one pass, and in two.
     for count in [5, 60, 100] {
         let mut world = World::start();
         world.outbox.locked = 1000..=count + 999;

@@ -30,7 +30,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Deed {
+pub(super) enum Operation {
     Schedule {
         count: u8,
         priority: i16,
@@ -38,7 +38,7 @@ pub(super) enum Deed {
         expires: bool,
         bad: bool,
     },
-    Mood(usize),
+    Provider(usize),
     Run {
         steps: u16,
         database_fails: bool,
@@ -52,29 +52,29 @@ pub(super) enum Deed {
     Pass(u16),
 }
 
-fn deeds() -> impl Strategy<Value = Vec<Deed>> {
-    let deed = prop_oneof![
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    let operation = prop_oneof![
         3 => (1_u8..40, -10_i16..10, proptest::option::weighted(0.3, 0_u8..4), any::<bool>(), proptest::bool::weighted(0.1))
-            .prop_map(|(count, priority, group, expires, bad)| Deed::Schedule { count, priority, group, expires, bad }),
-        3 => (0..MOODS.len()).prop_map(Deed::Mood),
+            .prop_map(|(count, priority, group, expires, bad)| Operation::Schedule { count, priority, group, expires, bad }),
+        3 => (0..PROVIDER_STATES.len()).prop_map(Operation::Provider),
         6 => (1_u16..400, proptest::bool::weighted(0.1))
-            .prop_map(|(steps, database_fails)| Deed::Run { steps, database_fails }),
-        1 => any::<bool>().prop_map(Deed::Allowed),
-        1 => Just(Deed::Lose),
-        1 => (1_u16..1_000).prop_map(Deed::Suspend),
-        1 => Just(Deed::Hurry),
-        1 => Just(Deed::Reload),
-        1 => Just(Deed::Reread),
-        1 => (1_u16..300).prop_map(Deed::Pass),
+            .prop_map(|(steps, database_fails)| Operation::Run { steps, database_fails }),
+        1 => any::<bool>().prop_map(Operation::Allowed),
+        1 => Just(Operation::Lose),
+        1 => (1_u16..1_000).prop_map(Operation::Suspend),
+        1 => Just(Operation::Hurry),
+        1 => Just(Operation::Reload),
+        1 => Just(Operation::Reread),
+        1 => (1_u16..300).prop_map(Operation::Pass),
     ];
-    proptest::collection::vec(deed, 1..40)
+    proptest::collection::vec(operation, 1..40)
 }
 
-pub(super) fn run(shape: Shape, seed: u64, deeds: Vec<Deed>) -> u64 {
+pub(super) fn run(shape: Shape, seed: u64, operations: Vec<Operation>) -> u64 {
     let mut world = World::new(shape, seed);
-    for deed in deeds {
-        match deed {
-            Deed::Schedule {
+    for operation in operations {
+        match operation {
+            Operation::Schedule {
                 count,
                 priority,
                 group,
@@ -91,8 +91,8 @@ pub(super) fn run(shape: Shape, seed: u64, deeds: Vec<Deed>) -> u64 {
                     });
                 }
             }
-            Deed::Mood(mood) => world.mood = MOODS[mood],
-            Deed::Run {
+            Operation::Provider(state) => world.provider = PROVIDER_STATES[state],
+            Operation::Run {
                 steps,
                 database_fails,
             } => {
@@ -100,19 +100,19 @@ pub(super) fn run(shape: Shape, seed: u64, deeds: Vec<Deed>) -> u64 {
                     world.step(database_fails);
                 }
             }
-            Deed::Allowed(allowed) => world.say(Event::SendingAllowed(allowed)),
-            Deed::Lose => world.lose_claims(),
-            Deed::Suspend(seconds) => world.suspend(Duration::from_secs(seconds.into())),
-            Deed::Hurry => world.say(Event::RetryNow),
-            Deed::Reload => {
+            Operation::Allowed(allowed) => world.say(Event::SendingAllowed(allowed)),
+            Operation::Lose => world.lose_claims(),
+            Operation::Suspend(seconds) => world.suspend(Duration::from_secs(seconds.into())),
+            Operation::Hurry => world.say(Event::RetryNow),
+            Operation::Reload => {
                 let limits = world.limits();
                 world.say(Event::Configured(Box::new(limits)));
             }
-            Deed::Reread => {
+            Operation::Reread => {
                 let limits = world.limits();
                 world.say(Event::ReloadedForProbe(Box::new(limits)));
             }
-            Deed::Pass(seconds) => {
+            Operation::Pass(seconds) => {
                 let until = world.now + Duration::from_secs(seconds.into());
                 let mut steps = 0;
                 while world.now < until && steps < 2_000 {
@@ -132,9 +132,9 @@ proptest! {
 
     #[test]
     fn no_sequence_of_events_loses_mail_or_sends_it_too_often(
-        shape in shapes(), seed in any::<u64>(), deeds in deeds()
+        shape in shapes(), seed in any::<u64>(), operations in operations()
     ) {
-        run(shape, seed, deeds);
+        run(shape, seed, operations);
     }
 }
 
@@ -153,27 +153,27 @@ fn millions_of_steps() {
             max_ambiguous: 1,
             rate: None,
         };
-        let deeds = MOODS.iter().enumerate().flat_map(|(mood, _)| {
-            let run = Deed::Run {
+        let operations = PROVIDER_STATES.iter().enumerate().flat_map(|(state, _)| {
+            let run = Operation::Run {
                 steps: 400,
-                database_fails: mood == 3,
+                database_fails: state == 3,
             };
             [
-                Deed::Mood(mood),
+                Operation::Provider(state),
                 many(20),
                 run,
-                Deed::Mood(0),
+                Operation::Provider(0),
                 many(20),
-                Deed::Pass(60),
+                Operation::Pass(60),
             ]
         });
-        steps += run(shape, seed, deeds.collect());
+        steps += run(shape, seed, operations.collect());
         seed += 1;
     }
 }
 
-fn many(count: u8) -> Deed {
-    Deed::Schedule {
+fn many(count: u8) -> Operation {
+    Operation::Schedule {
         count,
         priority: 0,
         group: None,
