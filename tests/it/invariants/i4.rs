@@ -1,4 +1,4 @@
-//! I4: the cost of a statement does not depend on how much else there is.
+//! I4: the cost of a statement is bounded: but for sweeps, it does not grow with the rows that were processed before.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ fn i4_a_batch_looks_at_as_many_pages_while_a_snapshot_is_held() {
 
 /// Whether a group is free is looked up for that group, not among all former claims.
 #[test]
-fn i4_whether_groups_are_free_is_looked_up_in_as_many_pages_while_a_snapshot_is_held() {
+fn i4_looking_up_free_groups_reads_as_many_pages_under_a_held_snapshot() {
     const ROUNDS: usize = 30;
     let (cluster, mut client) = untidied();
     let mut holder = cluster.connect("app");
@@ -134,7 +134,7 @@ fn i4_an_empty_list_costs_no_scan_while_a_snapshot_is_held() {
 
 /// Mail that waits for one transport costs claims for other transports nothing.
 #[test]
-fn i4_a_claim_of_one_transport_looks_at_as_many_pages_while_much_mail_waits_for_another() {
+fn i4_a_claim_reads_as_many_pages_while_mail_waits_for_another_transport() {
     const CALLS: [&str; 6] = [
         "SELECT id FROM mailroom_claim(100, '1 h', 'me')",
         "SELECT id FROM mailroom_claim(100, '1 h', 'me', '{relay}')",
