@@ -19,11 +19,11 @@ const ANSWER_RETRY: Duration = Duration::from_secs(30);
 impl Worker {
     /// Answers requests, which become tokens, and notifies clients of tokens that are left to them.
     pub(super) fn serve_clients(&mut self) -> Result<Wait, Failure> {
-        self.batcher = Batcher::default();
+        self.tokens.batcher = Batcher::default();
         self.wakeup.acknowledge_urgent();
-        self.asked |= self.wakeup.take_requested();
-        let answered = if self.asked && !self.paused {
-            self.trigger = Trigger::Urgent;
+        self.tokens.requested |= self.wakeup.take_requested();
+        let answered = if self.tokens.requested && !self.paused {
+            self.tokens.trigger = Trigger::Urgent;
             self.session.answer_requests()
         } else {
             Ok(())
@@ -34,7 +34,7 @@ impl Worker {
         self.wakeup.account_for(announced.count);
         if self.listeners() == Listeners::Owed {
             self.notify_listeners();
-            self.notified_listeners_at = self.now();
+            self.notices.sent_at = self.now();
         }
         if self.is_restoring {
             return Ok(self.wait_for_restore());
@@ -43,7 +43,7 @@ impl Worker {
             return Ok(self.idle(Next::Resume));
         }
         answered?;
-        self.asked = false;
+        self.tokens.requested = false;
         Ok(self.idle(Next::Left))
     }
 
@@ -54,13 +54,13 @@ impl Worker {
             return Some(now);
         }
         let is_owed = announced.count > 0 && settings::notify() == Notify::Auto;
-        is_owed.then(|| self.notified_listeners_at.saturating_add(NOTIFY_SPACING))
+        is_owed.then(|| self.notices.sent_at.saturating_add(NOTIFY_SPACING))
     }
 
     pub(super) fn notify_listeners(&mut self) {
         self.session.notify_listeners();
-        self.notify_owed = false;
-        self.echo = true;
+        self.notices.owed = false;
+        self.notices.echo = true;
     }
 
     /// Takes one batch. Returns the backlog that is known to remain.
@@ -71,7 +71,7 @@ impl Worker {
         backlog: Backlog,
         outside: Listeners,
     ) -> Result<Backlog, Failure> {
-        self.trigger = trigger;
+        self.tokens.trigger = trigger;
         // Requesting only as many tokens as are known to wait avoids a search for more, which would scan all dead rows
         // that an old snapshot keeps.
         let size = backlog.count.clamp(1, rule.limit);
@@ -79,11 +79,11 @@ impl Worker {
         // Read before the queue: tokens that are announced later may or may not be in the batch, and stay announced.
         let announced = self.announced();
         let batch = self.session.run_batch(size, trigger, outside)?;
-        self.notify_owed &= outside == Listeners::Told;
+        self.notices.owed &= outside == Listeners::Told;
         let told = batch.collected > 0 && settings::notify() != Notify::Off;
-        self.echo |= told || outside == Listeners::Owed;
+        self.notices.echo |= told || outside == Listeners::Owed;
         let moved = batch.moved();
-        if let Some(deliverer) = self.deliverer.as_ref().filter(|_| urgent)
+        if let Some(deliverer) = self.delivery.deliverer.as_ref().filter(|_| urgent)
             && batch.collected > 0
         {
             deliverer.mail_due(true);
@@ -94,27 +94,27 @@ impl Worker {
             batch.skipped,
             trigger.as_str()
         );
-        self.batcher.taken(moved);
+        self.tokens.batcher.taken(moved);
         self.wakeup.publish_batch();
         self.recovered();
         if moved < size {
             // None of the tokens that were announced before is left.
             self.wakeup.account_for(announced.count);
-            self.beyond = false;
+            self.tokens.beyond = false;
             return Ok(self.announced());
         }
         self.wakeup.account_for(moved);
         let announced = self.announced();
         self.take_due_times();
         let now = self.now();
-        if self.maintain_at(now).is_some_and(|at| at <= now) {
+        if self.mail.maintain_at(now).is_some_and(|at| at <= now) {
             self.maintain_outbox()?;
-        } else if self.notify_at().is_some_and(|at| at <= now) {
+        } else if self.mail.notify_at().is_some_and(|at| at <= now) {
             self.notify_due();
         }
         if self.is_poll_due() {
             self.poll(rule)
-        } else if urgent || (announced.count < rule.limit && self.beyond) {
+        } else if urgent || (announced.count < rule.limit && self.tokens.beyond) {
             // The batch may have had room for only one of two urgent tokens.
             self.look(rule)
         } else {
@@ -124,8 +124,8 @@ impl Worker {
 
     /// When to answer requests; `None` if there are none.
     pub(super) fn answer_at(&self, now: Time) -> Option<Time> {
-        let asked = self.asked || self.wakeup.announced().requested;
-        asked.then(|| self.answer_at.max(now))
+        let asked = self.tokens.requested || self.wakeup.announced().requested;
+        asked.then(|| self.tokens.answer_at.max(now))
     }
 
     /// Answers one batch of requests; the resulting tokens are announced. Waiting tokens are not delayed for long: a
@@ -136,12 +136,12 @@ impl Worker {
     pub(super) fn answer_requests(&mut self) -> Result<(), Failure> {
         self.wakeup.take_requested();
         match self.session.answer_requests() {
-            Ok(()) => self.asked = false,
+            Ok(()) => self.tokens.requested = false,
             Err(failure @ (Failure::Restoring | Failure::ExtensionGone)) => return Err(failure),
             Err(_) if stop_requested() => {}
             Err(failure) => {
-                self.asked = true;
-                self.answer_at = self.now().saturating_add(ANSWER_RETRY);
+                self.tokens.requested = true;
+                self.tokens.answer_at = self.now().saturating_add(ANSWER_RETRY);
                 failure.warn(
                     "mailroom worker could not answer requests, and tries again in half a minute",
                 );
@@ -152,8 +152,8 @@ impl Worker {
 
     /// Whether the worker owes outside listeners a notification of announced tokens, which the writers left to it.
     pub(super) fn listeners(&mut self) -> Listeners {
-        self.notify_owed |= self.wakeup.take_notify_owed();
-        if self.notify_owed && settings::notify() == Notify::Auto {
+        self.notices.owed |= self.wakeup.take_notify_owed();
+        if self.notices.owed && settings::notify() == Notify::Auto {
             Listeners::Owed
         } else {
             Listeners::Told

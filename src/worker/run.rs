@@ -7,7 +7,9 @@ use pgrx::prelude::*;
 
 use super::deliverer::Deliverer;
 use super::session::{Failure, Listeners, Session};
-use super::state::{Cause, POLL_DELAY, RESTORE_CHECK, Wait, Worker};
+use super::state::{
+    Cause, Delivery, Mail, Notices, POLL_DELAY, Polls, Purging, RESTORE_CHECK, Tokens, Wait, Worker,
+};
 use crate::pg::options;
 use crate::pg::signals::stop_requested;
 use crate::settings;
@@ -16,39 +18,32 @@ use crate::shared_memory::senders;
 use crate::shared_memory::wakeup::{self, Next, WorkerEnd};
 use mailroom_core::backoff::Failures;
 use mailroom_core::batching::{Batcher, Decision, Look, Time, Trigger};
-use mailroom_core::purge::Purges;
 
 impl Worker {
     pub(super) fn new(session: Session, index: SlotIndex, wakeup: WorkerEnd) -> Self {
         Self {
             session,
-            deliverer: None,
-            deliverer_failures: Failures::default(),
-            restart_deliverer_at: None,
             index,
             wakeup,
             paused: false,
             is_restoring: false,
-            asked: false,
-            beyond: true,
-            polled_at: Time::ZERO,
-            poll_delay: POLL_DELAY,
-            search: true,
-            search_others: true,
-            next_due: None,
-            due_now: false,
-            urgent_due: false,
-            maintained_at: Time::ZERO,
-            purges: Purges::default(),
-            purge_failed_at: None,
-            answer_at: Time::ZERO,
-            notify_owed: false,
-            notified_listeners_at: Time::ZERO,
-            echo: false,
-            notified_at: None,
-            check_by: None,
-            batcher: Batcher::default(),
-            trigger: Trigger::Poll,
+            delivery: Delivery::default(),
+            tokens: Tokens {
+                batcher: Batcher::default(),
+                trigger: Trigger::Poll,
+                beyond: true,
+                requested: false,
+                answer_at: Time::ZERO,
+            },
+            mail: Mail::default(),
+            polls: Polls {
+                at: Time::ZERO,
+                delay: POLL_DELAY,
+                search: true,
+                search_others: true,
+            },
+            notices: Notices::default(),
+            purging: Purging::default(),
             origin: Instant::now(),
             failures: Failures::default(),
         }
@@ -99,8 +94,8 @@ impl Worker {
             );
         }
         self.paused = true;
-        self.search = true;
-        self.next_due = None;
+        self.polls.search = true;
+        self.mail.next_due = None;
         Wait {
             until: self.now().saturating_add(RESTORE_CHECK),
             then: Cause::Polled,
@@ -140,7 +135,7 @@ impl Worker {
                 backlog = self.announced();
             }
             let outside = self.listeners();
-            match self.batcher.decide(rule, self.now(), backlog, look) {
+            match self.tokens.batcher.decide(rule, self.now(), backlog, look) {
                 Decision::Go(trigger) => {
                     backlog = self.take_batch(rule, trigger, backlog, outside)?;
                     look = Look::AfterBatch;
@@ -201,7 +196,7 @@ impl Worker {
             // Clients may dequeue what the worker cannot collect.
             self.notify_listeners();
         }
-        let recorded = self.session.record_failure(failure, self.trigger);
+        let recorded = self.session.record_failure(failure, self.tokens.trigger);
         let verdict = self.failures.record(self.now());
         if verdict.log {
             failure.warn(&format!(
@@ -241,8 +236,8 @@ impl Worker {
             failure.warn("mailroom worker could not change its channel");
         }
         senders::set_others(false);
-        self.search_others = true;
-        match self.deliverer.as_mut().map(Deliverer::reload) {
+        self.polls.search_others = true;
+        match self.delivery.deliverer.as_mut().map(Deliverer::reload) {
             Some(true) => {}
             Some(false) => self.stop_deliverer(),
             None => self.start_deliverer(),

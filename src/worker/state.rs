@@ -46,42 +46,40 @@ pub enum Cause {
 }
 
 /// The result of running the deliverer's jobs.
-pub enum Delivery {
+pub enum Delivered {
     /// Call it again at this time, or when the deliverer has jobs.
     Next(Option<Time>),
     /// The extension no longer exists.
     Gone,
 }
 
-/// The worker of a database.
-pub struct Worker {
-    pub(super) session: Session,
-    pub(super) index: SlotIndex,
-    pub(super) wakeup: WorkerEnd,
+/// The deliverer, and its restart.
+#[derive(Default)]
+pub struct Delivery {
     /// Delivers the outbox; `None` if this database has no transports, or the system refused a thread.
     pub(super) deliverer: Option<Deliverer>,
-    /// Failures to start the deliverer because the system refused a thread.
-    pub(super) deliverer_failures: Failures,
-    /// When the next attempt is due.
-    pub(super) restart_deliverer_at: Option<Time>,
-    /// Whether the worker is paused, or suspended by a restore.
-    pub(super) paused: bool,
-    /// Whether a session restores a dump.
-    pub(super) is_restoring: bool,
-    /// Whether there may be requests for links, which become tokens when they are answered.
-    pub(super) asked: bool,
+    /// Failures to start it because the system refused a thread.
+    pub(super) failures: Failures,
+    /// When the next attempt to start it is due.
+    pub(super) restart_at: Option<Time>,
+}
+
+/// The tokens of `pending`, and the requests for links that become tokens.
+pub struct Tokens {
+    pub(super) batcher: Batcher,
+    /// Why the current or the latest batch was taken.
+    pub(super) trigger: Trigger,
     /// Whether the latest check did not reach the end of the queue: more tokens may wait than were announced.
     pub(super) beyond: bool,
-    /// When the worker last polled.
-    pub(super) polled_at: Time,
-    /// Pause between that poll and the next one.
-    pub(super) poll_delay: Duration,
-    /// Whether there may be tokens and mail that were not announced: of commits without a worker, of a restore, of
-    /// prepared transactions, or from before a pause. The next poll notifies senders and listeners.
-    pub(super) search: bool,
-    /// Whether mail of transports that the worker does not deliver through must be searched for. Once that was done, commits
-    /// announce such mail.
-    pub(super) search_others: bool,
+    /// Whether there may be requests for links.
+    pub(super) requested: bool,
+    /// The earliest time to answer requests again after a failure.
+    pub(super) answer_at: Time,
+}
+
+/// When the mail of the outbox is due.
+#[derive(Default)]
+pub struct Mail {
     /// When the outbox next needs the worker, in microseconds since 2000-01-01.
     pub(super) next_due: Option<i64>,
     /// Whether there is due mail of which senders have not been notified.
@@ -90,24 +88,60 @@ pub struct Worker {
     pub(super) urgent_due: bool,
     /// When the outbox was last maintained, or senders were last notified.
     pub(super) maintained_at: Time,
-    pub(super) purges: Purges,
-    /// When a failed purge was last logged.
-    pub(super) purge_failed_at: Option<Time>,
-    /// The earliest time to answer requests again after a failure.
-    pub(super) answer_at: Time,
+}
+
+/// Polls, and what the next one searches for.
+pub struct Polls {
+    /// When the worker last polled.
+    pub(super) at: Time,
+    /// Pause between that poll and the next one.
+    pub(super) delay: Duration,
+    /// Whether there may be tokens and mail that were not announced: of commits without a worker, of a restore, of
+    /// prepared transactions, or from before a pause. The next poll notifies senders and listeners.
+    pub(super) search: bool,
+    /// Whether mail of transports that the worker does not deliver through must be searched for. Once that was done, commits
+    /// announce such mail.
+    pub(super) search_others: bool,
+}
+
+/// Notifications that the worker sends to clients, and those that it receives.
+#[derive(Default)]
+pub struct Notices {
     /// Whether tokens were announced of which outside listeners have not been notified.
-    pub(super) notify_owed: bool,
+    pub(super) owed: bool,
     /// When clients were last notified of tokens that are left to them.
-    pub(super) notified_listeners_at: Time,
+    pub(super) sent_at: Time,
     /// Whether the worker has sent a notification that it will receive itself.
     pub(super) echo: bool,
     /// When a notification was last a reason to check the queue.
-    pub(super) notified_at: Option<Time>,
+    pub(super) heard_at: Option<Time>,
     /// When to check the queue because of notifications that may not be the worker's own.
     pub(super) check_by: Option<Time>,
-    pub(super) batcher: Batcher,
-    /// Why the current or the latest batch was taken.
-    pub(super) trigger: Trigger,
+}
+
+/// When to purge.
+#[derive(Default)]
+pub struct Purging {
+    pub(super) schedule: Purges,
+    /// When a failed purge was last logged.
+    pub(super) failed_at: Option<Time>,
+}
+
+/// The worker of a database.
+pub struct Worker {
+    pub(super) session: Session,
+    pub(super) index: SlotIndex,
+    pub(super) wakeup: WorkerEnd,
+    /// Whether the worker is paused, or suspended by a restore.
+    pub(super) paused: bool,
+    /// Whether a session restores a dump.
+    pub(super) is_restoring: bool,
+    pub(super) delivery: Delivery,
+    pub(super) tokens: Tokens,
+    pub(super) mail: Mail,
+    pub(super) polls: Polls,
+    pub(super) notices: Notices,
+    pub(super) purging: Purging,
     pub(super) origin: Instant,
     pub(super) failures: Failures,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::deliverer::Deliverer;
 use super::session::Failure;
-use super::state::{Cause, Delivery, RESTORE_CHECK, Wait, Worker};
+use super::state::{Cause, Delivered, Notices, RESTORE_CHECK, Wait, Worker};
 use crate::pg::signals::stop_requested;
 use crate::pg::{log, notify, process};
 use crate::settings;
@@ -20,23 +20,25 @@ const STATISTICS_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Runs the jobs of the deliverer. Returns when it next needs to be called, or that the extension is gone.
-    pub(super) fn deliver(&mut self) -> Delivery {
+    pub(super) fn deliver(&mut self) -> Delivered {
         let now = self.now();
-        if self.restart_deliverer_at.is_some_and(|at| at <= now) {
+        if self.delivery.restart_at.is_some_and(|at| at <= now) {
             self.start_deliverer();
         }
-        let Some(deliverer) = &mut self.deliverer else {
-            return Delivery::Next(self.restart_deliverer_at);
+        let Some(deliverer) = &mut self.delivery.deliverer else {
+            return Delivered::Next(self.delivery.restart_at);
         };
         match deliverer.run_jobs(&mut self.session, now, !self.paused) {
-            Ok(next) => Delivery::Next(next),
+            Ok(next) => Delivered::Next(next),
             // A stop also cancels statements.
-            Err(_) if stop_requested() => Delivery::Next(None),
-            Err(Failure::Restoring) => Delivery::Next(Some(now.saturating_add(RESTORE_CHECK))),
-            Err(failure) if failure.is_extension_gone() || self.session.is_gone() => Delivery::Gone,
+            Err(_) if stop_requested() => Delivered::Next(None),
+            Err(Failure::Restoring) => Delivered::Next(Some(now.saturating_add(RESTORE_CHECK))),
+            Err(failure) if failure.is_extension_gone() || self.session.is_gone() => {
+                Delivered::Gone
+            }
             Err(failure) => {
                 failure.warn("mailroom worker could not extend its claims");
-                Delivery::Next(Some(now.saturating_add(EXTEND_RETRY)))
+                Delivered::Next(Some(now.saturating_add(EXTEND_RETRY)))
             }
         }
     }
@@ -44,20 +46,20 @@ impl Worker {
     /// Starts a deliverer if this database has transports. If the system refuses a thread, the worker retries later.
     pub(super) fn start_deliverer(&mut self) {
         let now = self.now();
-        self.restart_deliverer_at = None;
+        self.delivery.restart_at = None;
         match Deliverer::start(&self.session, now) {
             Ok(deliverer) => {
-                self.deliverer = deliverer;
-                self.deliverer_failures.end();
+                self.delivery.deliverer = deliverer;
+                self.delivery.failures.end();
             }
             Err(error) => {
-                let retry = self.deliverer_failures.record(now);
-                self.restart_deliverer_at = Some(self.deliverer_failures.retry_at());
+                let retry = self.delivery.failures.record(now);
+                self.delivery.restart_at = Some(self.delivery.failures.retry_at());
                 if retry.log {
                     log::warn(
                         &format!(
                             "mailroom worker could not start the sending thread (attempt {}, next in {} s)",
-                            self.deliverer_failures.count(),
+                            self.delivery.failures.count(),
                             retry.delay.as_secs()
                         ),
                         &error.to_string(),
@@ -69,7 +71,7 @@ impl Worker {
     }
 
     pub(super) fn stop_deliverer(&mut self) {
-        if let Some(deliverer) = self.deliverer.take() {
+        if let Some(deliverer) = self.delivery.deliverer.take() {
             let origin = self.origin;
             deliverer.finish(&mut self.session, move || origin.elapsed());
         }
@@ -85,7 +87,7 @@ impl Worker {
                 // The batch rule may have changed, or the cause of a failure may have been fixed.
                 return Some(Cause::Notified);
             }
-            let Delivery::Next(deliver_at) = self.deliver() else {
+            let Delivered::Next(deliver_at) = self.deliver() else {
                 // The extension is gone, which the next statement reports.
                 return Some(Cause::Polled);
             };
@@ -96,11 +98,11 @@ impl Worker {
             }
             self.take_due_times();
             if self.wakeup.take_recheck() {
-                self.purges.hurry(now);
-                if let Some(deliverer) = &mut self.deliverer {
+                self.purging.schedule.hurry(now);
+                if let Some(deliverer) = &mut self.delivery.deliverer {
                     deliverer.retry_now();
                 }
-                self.search = true;
+                self.polls.search = true;
                 return Some(Cause::Rechecked);
             }
             // During a back-off, a wake-up causes no earlier attempt: the next attempt reads all rows.
@@ -114,7 +116,10 @@ impl Worker {
             };
             self.wakeup
                 .publish_wait(reason, next.saturating_sub(now), self.failures.count());
-            let check_by = self.check_by.filter(|_| now >= self.failures.retry_at());
+            let check_by = self
+                .notices
+                .check_by
+                .filter(|_| now >= self.failures.retry_at());
             let next = [check_by, deliver_at]
                 .into_iter()
                 .flatten()
@@ -129,26 +134,29 @@ impl Worker {
                 // transactions.
                 process::report_statistics();
             }
-            process::wait_for(pause, self.deliverer.as_ref().map(Deliverer::jobs_fd));
+            process::wait_for(
+                pause,
+                self.delivery.deliverer.as_ref().map(Deliverer::jobs_fd),
+            );
         }
     }
 
     /// Has the deliverer claim due mail during a back-off. Returns until when to wait and for what. The next attempt notifies
     /// other senders, and reads when mail is due next.
     fn deliver_meanwhile(&mut self, now: Time, wait: &Wait) -> (Time, Next) {
-        let Some(deliverer) = &self.deliverer else {
+        let Some(deliverer) = &self.delivery.deliverer else {
             return (wait.until, wait.next);
         };
         let is_past = |at: Option<Time>| at.is_some_and(|at| at <= now);
-        let is_next_due = is_past(self.maintain_at(now));
-        if is_next_due || is_past(self.notify_at()) {
+        let is_next_due = is_past(self.mail.maintain_at(now));
+        if is_next_due || is_past(self.mail.notify_at()) {
             // The next attempt tells other senders whether it is urgent.
-            deliverer.mail_due(self.urgent_due);
-            self.maintained_at = now;
-            self.next_due = self.next_due.filter(|_| !is_next_due);
-            (self.due_now, self.search) = (false, true);
+            deliverer.mail_due(self.mail.urgent_due);
+            self.mail.maintained_at = now;
+            self.mail.next_due = self.mail.next_due.filter(|_| !is_next_due);
+            (self.mail.due_now, self.polls.search) = (false, true);
         }
-        let due_at = [self.notify_at(), self.maintain_at(now)];
+        let due_at = [self.mail.notify_at(), self.mail.maintain_at(now)];
         match due_at.into_iter().flatten().min() {
             Some(at) if at < wait.until => (at, Next::Due),
             _ => (wait.until, wait.next),
@@ -166,11 +174,11 @@ impl Worker {
             return ControlFlow::Break(Cause::Notified);
         }
         let is_past = |at: Option<Time>| at.is_some_and(|at| at <= now);
-        let maintain_at = self.maintain_at(now);
+        let maintain_at = self.mail.maintain_at(now);
         if is_past(maintain_at) {
             return ControlFlow::Break(Cause::Due);
         }
-        let notify_at = self.notify_at();
+        let notify_at = self.mail.notify_at();
         if is_past(notify_at) {
             return ControlFlow::Break(Cause::DueNow);
         }
@@ -186,10 +194,14 @@ impl Worker {
             // again.
             return ControlFlow::Continue((now, wait.next));
         }
-        let next = [Some(self.poll_at()), Some(self.purges.at()), announced_at]
-            .into_iter()
-            .flatten()
-            .fold(wait.until, Time::min);
+        let next = [
+            Some(self.poll_at()),
+            Some(self.purging.schedule.at()),
+            announced_at,
+        ]
+        .into_iter()
+        .flatten()
+        .fold(wait.until, Time::min);
         let due_at = [maintain_at, notify_at, self.search_at()]
             .into_iter()
             .flatten()
@@ -212,24 +224,30 @@ impl Worker {
     }
 
     /// Takes delivery of notifications. Returns whether one is a reason to check the queue now.
-    ///
-    /// The server reports neither the sender of a notification nor its channel. A notification right after the worker's
-    /// own is most likely that one, and a session that keeps sending NOTIFY to others must not make the worker check
-    /// each time. For such notifications, the worker checks once, [`ECHO`] later.
     pub(super) fn take_notified(&mut self, now: Time) -> bool {
         let came = notify::drain();
         if self.leaves_tokens_to_clients() {
             // They concern tokens that are left to clients.
-            self.check_by = None;
+            self.notices.check_by = None;
             return false;
         }
+        self.notices.is_reason(now, came)
+    }
+}
+
+impl Notices {
+    /// Whether to check the queue now because of notifications, one of which may just have come.
+    ///
+    /// The server reports neither the sender of a notification nor its channel. A notification right after the worker's
+    /// own is most likely that one, and a session that keeps sending NOTIFY to others must not make the worker check
+    /// each time. For such notifications, the worker checks once, [`ECHO`] later.
+    fn is_reason(&mut self, now: Time, came: bool) -> bool {
         if came {
             let echo = std::mem::take(&mut self.echo);
-            let spaced = self
-                .notified_at
-                .is_none_or(|heard| now >= heard.saturating_add(ECHO));
+            let heard_at = self.heard_at;
+            let spaced = heard_at.is_none_or(|heard| now >= heard.saturating_add(ECHO));
             if !echo && spaced {
-                self.notified_at = Some(now);
+                self.heard_at = Some(now);
                 return true;
             }
             self.check_by.get_or_insert(now.saturating_add(ECHO));
