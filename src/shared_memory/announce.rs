@@ -16,7 +16,7 @@ use crate::settings::{self, Notify};
 
 use super::registry;
 use super::senders::notify_recheck;
-use super::wakeup::{self, NEVER};
+use super::wakeup;
 
 /// Makes the worker check everything now; without one, requests one and notifies senders. Returns whether there was
 /// one.
@@ -48,8 +48,7 @@ pub fn has_worker() -> bool {
 
 /// When this transaction commits, makes the worker check everything. Does not notify senders.
 pub fn recheck_at_commit() {
-    transaction::at_end(at_end, at_sub_end);
-    RECHECK.set(true);
+    queue(|part| part.recheck = true);
 }
 
 /// When this transaction commits, makes the worker search for tokens and mail that were not announced.
@@ -98,7 +97,7 @@ fn give_back(parts: impl Iterator<Item = Queued>) {
 }
 
 /// The announcements of one (sub)transaction of this process.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Queued {
     /// Nesting level of the (sub)transaction, 1 for the transaction itself.
     level: i32,
@@ -109,8 +108,9 @@ pub(super) struct Queued {
     pub(super) due_now: bool,
     pub(super) urgent_due: bool,
     pub(super) for_clients: bool,
-    pub(super) due: i64,
+    pub(super) due: Option<i64>,
     search: bool,
+    recheck: bool,
     /// Whether it took rows of pending, which a rollback puts back.
     took: bool,
     /// Whether it claimed mail, which a rollback puts back.
@@ -122,16 +122,7 @@ impl Queued {
     fn at(level: i32) -> Self {
         Self {
             level,
-            tokens: 0,
-            urgent: false,
-            requested: false,
-            due_now: false,
-            urgent_due: false,
-            for_clients: false,
-            due: NEVER,
-            search: false,
-            took: false,
-            claimed: false,
+            ..Self::default()
         }
     }
 
@@ -142,8 +133,9 @@ impl Queued {
         self.due_now |= other.due_now;
         self.urgent_due |= other.urgent_due;
         self.for_clients |= other.for_clients;
-        self.due = self.due.min(other.due);
+        self.due = self.due.into_iter().chain(other.due).min();
         self.search |= other.search;
+        self.recheck |= other.recheck;
         self.took |= other.took;
         self.claimed |= other.claimed;
     }
@@ -177,7 +169,6 @@ pub fn is_worker() -> bool {
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
     static QUEUED: RefCell<Vec<Queued>> = const { RefCell::new(Vec::new()) };
-    static RECHECK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Announces a row of pending, or a request for a link, which the worker answers before it collects the resulting token:
@@ -209,7 +200,6 @@ fn at_end(end: End) {
         End::Commit => QUEUED.with_borrow_mut(|queued| {
             let mut all = Queued::at(1);
             queued.drain(..).for_each(|part| all.add(&part));
-            let recheck = RECHECK.replace(false);
             match wakeup::of_this_database() {
                 Some(wakeup) => {
                     if all.tokens > 0 {
@@ -221,24 +211,23 @@ fn at_end(end: End) {
                     if all.due_now {
                         wakeup.set_due_now(all.urgent_due);
                     }
-                    if all.due != NEVER {
-                        wakeup.set_due(all.due);
+                    if let Some(due) = all.due {
+                        wakeup.set_due(due);
                     }
                     if all.search {
                         wakeup.search();
                     }
-                    if recheck {
+                    if all.recheck {
                         wakeup.recheck();
                     }
                 }
                 // Wakes a worker that waits to retry its start.
-                None if recheck || all.search => registry::wake_worker(),
+                None if all.recheck || all.search => registry::wake_worker(),
                 None => {}
             }
         }),
         // Another session ends a prepared transaction; `worker/utility.rs` makes the worker search then.
         End::Abort | End::Prepare => {
-            RECHECK.set(false);
             QUEUED.with_borrow_mut(|queued| {
                 let parts = queued.drain(..);
                 if end == End::Abort {

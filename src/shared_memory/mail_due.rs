@@ -8,7 +8,7 @@ use crate::settings::{self, Notify};
 
 use super::announce::{is_worker, queue};
 use super::senders::{self, others_deliver};
-use super::wakeup::{self, NEVER};
+use super::wakeup;
 
 /// Announces the end of the lease of mail that this transaction claims, in microseconds since 2000-01-01.
 pub fn announce_claim(until: i64) {
@@ -67,7 +67,7 @@ fn announce_due(due: i64) -> bool {
     }
     queue(|part| {
         part.due_now = is_due;
-        part.due = if is_due { NEVER } else { due };
+        part.due = (!is_due).then_some(due);
     });
     if is_worker() {
         return mode != Notify::Off && is_due && others_deliver();

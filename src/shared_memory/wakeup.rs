@@ -19,7 +19,7 @@ use crate::pg::{process, version};
 use super::registry::SlotIndex;
 
 /// A due time that stands for no time.
-pub const NEVER: i64 = i64::MAX;
+const NEVER: i64 = i64::MAX;
 
 /// What the worker waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,10 @@ pub fn of_this_database() -> Option<&'static Wakeup> {
 }
 
 impl Wakeup {
+    fn wake(&self) {
+        process::set_latch_of(self.worker.load(Ordering::Acquire));
+    }
+
     /// Announces tokens, and wakes the worker if it must act.
     pub fn announce(&self, tokens: u32, urgent: bool, requested: bool) {
         // Stored before the count, so that a worker that sees the count also sees these flags.
@@ -91,7 +95,7 @@ impl Wakeup {
         let limit = self.limit.load(Ordering::Relaxed);
         let filled = before < limit && before.saturating_add(tokens) >= limit;
         if before == 0 || filled || urgent || requested {
-            process::set_latch_of(self.worker.load(Ordering::Acquire));
+            self.wake();
         }
     }
 
@@ -109,7 +113,7 @@ impl Wakeup {
             self.urgent_due.store(true, Ordering::Release);
         }
         if !self.due_now.load(Ordering::Relaxed) && !self.due_now.swap(true, Ordering::AcqRel) {
-            process::set_latch_of(self.worker.load(Ordering::Acquire));
+            self.wake();
         }
     }
 
@@ -117,26 +121,26 @@ impl Wakeup {
     /// unless this or an earlier time was announced before.
     pub fn set_due(&self, due: i64) {
         if due < self.due.fetch_min(due, Ordering::AcqRel) {
-            process::set_latch_of(self.worker.load(Ordering::Acquire));
+            self.wake();
         }
     }
 
     /// Makes the worker search for tokens that a rollback put back.
     pub fn give_back(&self) {
         self.given_back.store(true, Ordering::Release);
-        process::set_latch_of(self.worker.load(Ordering::Acquire));
+        self.wake();
     }
 
     /// Makes the worker search for tokens and mail that were not announced.
     pub fn search(&self) {
         self.search.store(true, Ordering::Release);
-        process::set_latch_of(self.worker.load(Ordering::Acquire));
+        self.wake();
     }
 
     /// Makes the worker check everything.
     pub fn recheck(&self) {
         self.recheck.store(true, Ordering::Release);
-        process::set_latch_of(self.worker.load(Ordering::Acquire));
+        self.wake();
     }
 }
 
