@@ -79,9 +79,9 @@ impl Worker {
         // Read before the queue: tokens that are announced later may or may not be in the batch, and stay announced.
         let announced = self.announced();
         let batch = self.session.run_batch(size, trigger, outside)?;
-        self.notices.owed &= outside == Listeners::Told;
-        let told = batch.collected > 0 && settings::notify() != Notify::Off;
-        self.notices.echo |= told || outside == Listeners::Owed;
+        self.notices.owed &= outside == Listeners::Notified;
+        let notified = batch.collected > 0 && settings::notify() != Notify::Off;
+        self.notices.echo |= notified || outside == Listeners::Owed;
         let moved = batch.moved();
         if let Some(deliverer) = self.delivery.deliverer.as_ref().filter(|_| urgent)
             && batch.collected > 0
@@ -156,7 +156,7 @@ impl Worker {
         if self.notices.owed && settings::notify() == Notify::Auto {
             Listeners::Owed
         } else {
-            Listeners::Told
+            Listeners::Notified
         }
     }
 

@@ -174,7 +174,7 @@ impl Worker {
     pub(super) fn note_maintained(&mut self, state: &OutboxState) {
         self.polls.search_others &= state.others.is_none();
         self.mail.next_due = state.next_due;
-        self.notices.echo |= state.told;
+        self.notices.echo |= state.notified;
         self.polls.delay = if state.more {
             POLL_DELAY
         } else {
@@ -218,7 +218,7 @@ impl Worker {
             Err(failure) => {
                 let now = self.now();
                 self.purging.schedule.failed(now, failure.sqlstate());
-                let spaced = |told: Time| now >= told.saturating_add(PURGE_LOG_INTERVAL);
+                let spaced = |logged: Time| now >= logged.saturating_add(PURGE_LOG_INTERVAL);
                 let tells = !stop_requested() && !matches!(failure, Failure::Restoring);
                 if tells && self.purging.failed_at.is_none_or(spaced) {
                     self.purging.failed_at = Some(now);

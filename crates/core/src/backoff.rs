@@ -82,20 +82,20 @@ mod tests {
     fn the_log_hears_of_the_first_and_then_once_a_minute() {
         let mut failures = Failures::default();
         let mut now = seconds(1000);
-        let mut told = Vec::new();
+        let mut logged_at = Vec::new();
         while now < seconds(1000 + 3600) {
             let retry = failures.record(now);
             if retry.log {
-                told.push(now);
+                logged_at.push(now);
             }
             now += retry.delay;
         }
-        assert_eq!(told[0], seconds(1000));
-        for pair in told.windows(2) {
+        assert_eq!(logged_at[0], seconds(1000));
+        for pair in logged_at.windows(2) {
             let gap = pair[1] - pair[0];
             assert!(gap >= seconds(60) && gap <= seconds(120), "{gap:?}");
         }
-        assert!(told.len() >= 30);
+        assert!(logged_at.len() >= 30);
     }
 
     #[test]

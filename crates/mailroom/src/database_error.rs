@@ -62,10 +62,10 @@ impl DatabaseError {
         {
             return failure;
         }
-        let told = failures
+        let each = failures
             .iter()
             .map(|(name, failure)| format!("{name}: {failure}"));
-        let message = told.collect::<Vec<_>>().join("; ");
+        let message = each.collect::<Vec<_>>().join("; ");
         let refuses_role = failures.last().is_some_and(|(_, last)| last.refuses_role);
         let mut hints = failures.into_iter().map(|(_, failure)| failure.hint);
         let hint = hints.find(|hint| !hint.is_empty());
@@ -133,13 +133,13 @@ impl std::fmt::Display for DatabaseError {
 impl From<tokio_postgres::Error> for DatabaseError {
     fn from(error: tokio_postgres::Error) -> Self {
         // DETAIL and CONTEXT are dropped, because they may quote rows.
-        if let Some(said) = error.as_db_error() {
-            let sqlstate = said.code().code().to_owned();
+        if let Some(reported) = error.as_db_error() {
+            let sqlstate = reported.code().code().to_owned();
             return Self {
                 kind: kind(&sqlstate),
                 // A trigger of the application may quote a row.
-                message: mask_error(said.message()),
-                hint: mask_error(said.hint().unwrap_or_default()),
+                message: mask_error(reported.message()),
+                hint: mask_error(reported.hint().unwrap_or_default()),
                 refuses_role: sqlstate.starts_with("28"),
                 sqlstate,
                 log: None,

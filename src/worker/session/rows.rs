@@ -39,7 +39,7 @@ pub struct OutboxState {
     /// Whether there are other senders than the worker; `None` if that was not searched for.
     pub others: Option<bool>,
     /// Whether they were notified.
-    pub told: bool,
+    pub notified: bool,
 }
 
 impl OutboxState {
@@ -50,7 +50,7 @@ impl OutboxState {
             next_due: next_due.map(TimestampWithTimeZone::into_inner),
             more: required(row, first + 1)?,
             others: row.get(first + 2)?,
-            told: false,
+            notified: false,
         })
     }
 
@@ -63,7 +63,7 @@ impl OutboxState {
         }
         if senders::others_deliver() && (tell == Tell::Senders || !knew) {
             senders::notify_due();
-            self.told = settings::notify() != Notify::Off;
+            self.notified = settings::notify() != Notify::Off;
         }
         self
     }
@@ -90,7 +90,7 @@ pub enum Listeners {
     /// Writers announced tokens in shared memory and left the NOTIFY to the worker.
     Owed,
     /// No notification is owed.
-    Told,
+    Notified,
 }
 
 impl Listeners {

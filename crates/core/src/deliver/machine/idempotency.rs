@@ -87,7 +87,7 @@ mod tests {
 
     /// The actions of a deliverer.
     #[derive(Default)]
-    struct Told {
+    struct Settled {
         /// The requests, by the mails in each.
         sent: Vec<Vec<i64>>,
         /// The mails that failed, whether for good, and whether they go again as they went.
@@ -95,9 +95,9 @@ mod tests {
     }
 
     /// A deliverer claims these mails at this age, and no request gets a response.
-    fn deliver(age: Duration, mails: Vec<Mail>) -> Told {
+    fn deliver(age: Duration, mails: Vec<Mail>) -> Settled {
         let mut deliverer = Deliverer::default();
-        let mut told = Told::default();
+        let mut settled = Settled::default();
         let limits = DeliveryConfig {
             capabilities: Arc::new(Forgetful),
             concurrency: 8,
@@ -115,7 +115,7 @@ mod tests {
                 match action {
                     Action::Send { request, mails } => {
                         let ids = mails.iter().map(|mail| mail.message.id);
-                        told.sent.push(ids.collect());
+                        settled.sent.push(ids.collect());
                         let reason = "timeout".to_owned();
                         let outcomes = vec![MessageOutcome::Ambiguous { reason }; mails.len()];
                         events.push_back(Event::RequestDone {
@@ -129,7 +129,8 @@ mod tests {
                     Action::Exchange { settlements, claim } => {
                         for failed in &settlements.failed {
                             let again = failed.attempt.batch.is_some();
-                            told.failed
+                            settled
+                                .failed
                                 .push((failed.claim.id, failed.attempt.permanent, again));
                         }
                         let claimed = Claimed {
@@ -146,7 +147,7 @@ mod tests {
                 }
             }
         }
-        told
+        settled
     }
 
     fn ambiguous(id: i64, times: i32) -> Mail {
@@ -172,12 +173,12 @@ mod tests {
 
     #[test]
     fn what_is_known_again_is_sent_as_often_as_it_takes() {
-        let told = deliver(SOON, vec![ambiguous(1, 5)]);
-        assert_eq!(told.sent, [[1]]);
-        assert_eq!(told.failed, [(1, false, false)]);
-        let told = deliver(SOON, again(5));
-        assert_eq!(told.sent, [[1, 2]]);
-        assert_eq!(told.failed, [(1, false, true), (2, false, true)]);
+        let settled = deliver(SOON, vec![ambiguous(1, 5)]);
+        assert_eq!(settled.sent, [[1]]);
+        assert_eq!(settled.failed, [(1, false, false)]);
+        let settled = deliver(SOON, again(5));
+        assert_eq!(settled.sent, [[1, 2]]);
+        assert_eq!(settled.failed, [(1, false, true), (2, false, true)]);
     }
 
     #[test]
@@ -199,21 +200,21 @@ mod tests {
     fn a_batch_with_a_mail_that_has_expired_is_parted() {
         let mut mails = again(1);
         mails[0].expires_in = Some(Duration::ZERO);
-        let told = deliver(SOON, mails);
-        assert_eq!(told.sent, [[2]]);
-        assert_eq!(told.failed, [(2, false, false)]);
+        let settled = deliver(SOON, mails);
+        assert_eq!(settled.sent, [[2]]);
+        assert_eq!(settled.failed, [(2, false, false)]);
     }
 
     #[test]
     fn requests_that_may_be_forgotten_are_parted() {
-        let told = deliver(DAY, again(1));
-        assert_eq!(told.failed, [(1, true, false), (2, true, false)]);
-        let told = deliver(DAY, again(2));
-        assert!(told.sent.is_empty());
-        assert_eq!(told.failed, [(1, true, false), (2, true, false)]);
+        let settled = deliver(DAY, again(1));
+        assert_eq!(settled.failed, [(1, true, false), (2, true, false)]);
+        let settled = deliver(DAY, again(2));
+        assert!(settled.sent.is_empty());
+        assert_eq!(settled.failed, [(1, true, false), (2, true, false)]);
         // Nor is a new one kept together.
-        let told = deliver(DAY, vec![mail(1), mail(2)]);
-        assert_eq!(told.sent, [[1, 2]]);
-        assert_eq!(told.failed, [(1, false, false), (2, false, false)]);
+        let settled = deliver(DAY, vec![mail(1), mail(2)]);
+        assert_eq!(settled.sent, [[1, 2]]);
+        assert_eq!(settled.failed, [(1, false, false), (2, false, false)]);
     }
 }

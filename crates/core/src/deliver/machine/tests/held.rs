@@ -248,7 +248,7 @@ fn the_log_names_the_next_probe_after_a_throttle() {
     }));
     world.schedule_many(20);
     let paused = |event: &LogEvent| matches!(event, LogEvent::Paused(..));
-    while world.told(paused) == 0 {
+    while world.logged(paused) == 0 {
         world.step(false);
     }
     let wait = Duration::from_secs(50);

@@ -38,7 +38,7 @@ impl World {
             .count()
     }
 
-    pub(super) fn told(&self, is_wanted: impl Fn(&LogEvent) -> bool) -> usize {
+    pub(super) fn logged(&self, is_wanted: impl Fn(&LogEvent) -> bool) -> usize {
         self.log.iter().filter(|event| is_wanted(event)).count()
     }
 }
@@ -59,9 +59,9 @@ fn refused_while_nothing_passes_pauses_and_holds_everything() {
         assert_eq!(ended, 0);
         world.settle_down();
         assert_eq!(world.count("sent"), world.rows.len());
-        assert_eq!(world.told(|news| matches!(news, LogEvent::Paused(..))), 1);
-        assert_eq!(world.told(|news| matches!(news, LogEvent::Resumed(_))), 1);
-        assert_eq!(world.told(|news| matches!(news, LogEvent::Failed(..))), 0);
+        assert_eq!(world.logged(|news| matches!(news, LogEvent::Paused(..))), 1);
+        assert_eq!(world.logged(|news| matches!(news, LogEvent::Resumed(_))), 1);
+        assert_eq!(world.logged(|news| matches!(news, LogEvent::Failed(..))), 0);
     }
 }
 
@@ -79,7 +79,7 @@ fn refused_addresses_do_not_stop_other_mail() {
         world.settle_down();
         assert_eq!(world.count("refused"), 50);
         assert!(world.count("sent") >= 1_000);
-        assert_eq!(world.told(|news| matches!(news, LogEvent::Paused(..))), 0);
+        assert_eq!(world.logged(|news| matches!(news, LogEvent::Paused(..))), 0);
     }
 }
 
@@ -173,7 +173,7 @@ fn one_long_wait_stops_no_other_mail_and_two_are_probed_each_minute() {
     world.schedule_many(100);
     let later = world.now + 30 * MINUTE;
     world.run_until(later);
-    assert_eq!(world.told(|news| matches!(news, LogEvent::Paused(..))), 1);
+    assert_eq!(world.logged(|news| matches!(news, LogEvent::Paused(..))), 1);
     assert_eq!(world.rows.values().map(|row| row.attempts).max(), Some(0));
     let back = world.now;
     world.settle_down();

@@ -105,7 +105,10 @@ fn a_pause_is_one_line_of_the_log_though_its_reason_changes() {
     world.schedule_many(300);
     let end = world.now + 9 * MINUTE;
     world.run_until(end);
-    assert_eq!(world.told(|event| matches!(event, LogEvent::Paused(..))), 1);
+    assert_eq!(
+        world.logged(|event| matches!(event, LogEvent::Paused(..))),
+        1
+    );
     assert_eq!(world.deliverer.status().state, "paused");
 }
 

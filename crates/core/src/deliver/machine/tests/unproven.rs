@@ -56,7 +56,10 @@ fn every_probe_is_the_same_mail_until_the_provider_answers() {
         assert_eq!(world.rows.values().filter(tried).count(), 1);
         assert!(world.sizes.len() >= 15, "{:?}", world.sizes);
         assert!(world.rows.values().all(|row| row.attempts == 0));
-        assert_eq!(world.told(|event| matches!(event, LogEvent::Paused(..))), 1);
+        assert_eq!(
+            world.logged(|event| matches!(event, LogEvent::Paused(..))),
+            1
+        );
         world.respond = None;
         world.settle_down();
         assert_eq!(world.count("sent"), world.rows.len());
