@@ -1,7 +1,7 @@
 -- Budgets: how many recipients all senders together may claim in a minute, an hour, a day and a month.
 --
 -- mailroom_admin writes the table; every claim keeps to it. Invariants: mail is taken in the order of claims up to the
--- first that does not fit, so that small mail does not overtake large mail for ever (I4); mail larger than a whole
+-- first that does not fit, so that small mail does not overtake large mail without end (I4); mail larger than a whole
 -- budget fits while nothing of the period is spent. Periods are calendar periods in UTC. Senders cannot set the counters
 -- nor hold their lock: the functions that count are SECURITY DEFINER. They trust senders to give back what they took.
 

@@ -119,7 +119,7 @@ CREATE FUNCTION @extschema@._fall_back_from(
     SET enable_seqscan = off
     SET enable_bitmapscan = off
     SET enable_sort = off
-    -- A sort that happens nevertheless has a high cost estimate, which would start JIT compilation.
+    -- A sort that happens anyway has a high cost estimate, which would start JIT compilation.
     SET jit = off
 AS $$
 <<local>>

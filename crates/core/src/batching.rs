@@ -3,7 +3,7 @@
 //! A batch is collected when `limit` tokens wait, when the oldest of them has waited for `timeout`, when an urgent one
 //! waits, or when a poll finds tokens that no wake-up announced. The caller passes the time and the backlog, so the
 //! tests use a virtual clock. The module must never lose the age of a waiting token: otherwise a slow stream of tokens
-//! would postpone a batch for ever.
+//! would postpone a batch without end.
 
 use std::time::Duration;
 

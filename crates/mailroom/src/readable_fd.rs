@@ -29,7 +29,7 @@ impl ReadableFd {
         }
     }
 
-    /// Waits until the descriptor is readable; without a descriptor, for ever.
+    /// Waits until the descriptor is readable; without a descriptor, without end.
     pub async fn readable_if_any(fd: Option<&Self>) {
         match fd {
             Some(fd) => fd.readable().await,
