@@ -18,7 +18,7 @@ use crate::table::{Row, Target, Unit};
 const OFFERED: u32 = 1_000;
 const OFFER: &str = "INSERT INTO outbox (kind, recipients, subject, body_text) \
     SELECT 'own', '{a@example.com}', 'Hello', 'Text' FROM generate_series(1, 10);\n\
-    SELECT _mail_due(now());\n";
+    SELECT _mail_due(now(), false, false);\n";
 
 const NEXT_WORKER: &str = "SELECT FROM pg_stat_activity \
      WHERE backend_type = 'mailroom worker' AND datname = 'app' AND pid <> $1";

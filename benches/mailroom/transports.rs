@@ -83,5 +83,5 @@ fn load(client: &mut Client, transport: &str, count: i64) {
             &[&transport, &count],
         )
         .unwrap();
-    client.batch_execute("SELECT _mail_due(now())").unwrap();
+    client.batch_execute("SELECT _mail_due(now(), false, false)").unwrap();
 }

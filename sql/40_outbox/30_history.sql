@@ -45,8 +45,10 @@ COMMENT ON COLUMN @extschema@.outbox_attempts.refused_recipients IS
 
 CREATE INDEX outbox_attempts_outbox_id ON @extschema@.outbox_attempts (outbox_id);
 
+-- These two are VOLATILE, so that they read what the statement that calls them has written: a claim takes expired claims back,
+-- records their attempts and claims the mail again.
 CREATE FUNCTION @extschema@._first_attempt_at(mail bigint) RETURNS timestamptz
-    LANGUAGE sql STABLE
+    LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
     -- A plan that was made while the table was small must not read all of it later.
     SET enable_seqscan = off
@@ -56,7 +58,7 @@ COMMENT ON FUNCTION @extschema@._first_attempt_at(bigint) IS
     'Internal. When this mail was claimed for its first attempt, if that failed; NULL if its row was purged.';
 
 CREATE FUNCTION @extschema@._may_have_arrived(mail bigint) RETURNS boolean
-    LANGUAGE sql STABLE
+    LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
     -- As above.
     SET enable_seqscan = off

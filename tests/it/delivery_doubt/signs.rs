@@ -143,7 +143,7 @@ fn the_key_differs_between_databases_and_not_between_attempts() {
     let mut post = by("resend", &receiver, &[]);
     let insert = "INSERT INTO outbox (message_id, kind, recipients, subject, body_text) \
          VALUES ('6c84fb90-12c4-11e1-840d-7b25c5ee775a', 'own', '{a@example.com}', 'Hello', 'Text'); \
-         SELECT _mail_due(now())";
+         SELECT _mail_due(now(), false, false)";
     post.client.batch_execute(insert).unwrap();
     post.hurry_until_ended(1);
     let created = "SELECT extract(epoch FROM created_at)::text FROM outbox";

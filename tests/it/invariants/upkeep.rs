@@ -7,6 +7,7 @@ use crate::cluster::{eventually_or_tell, number};
 
 /// The worker's upkeep and a purge, with 250 more mails in each round that were claimed and settled. Their leases, and
 /// they, ended long ago: positions stay a second behind the present, and how many rounds that is depends on the machine.
+// alone: sessions look through the queue as often as the time that it takes allows
 #[test]
 fn i4_upkeep_looks_at_as_many_pages_while_a_snapshot_is_held() {
     const ROUNDS: usize = 80;

@@ -76,7 +76,7 @@ impl SendGrid {
     }
 }
 
-/// The addresses that are not among those seen before: SendGrid refuses a mail that names one twice, whatever the case
+/// The addresses that are not among those seen before: SendGrid refuses a mail that names one twice, in any case
 /// of its local part, so this is not [`crate::address::mailboxes`].
 fn people(list: &[String], seen: &mut Vec<String>) -> Value {
     let mut people = Vec::new();
