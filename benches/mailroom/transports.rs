@@ -83,5 +83,7 @@ fn load(client: &mut Client, transport: &str, count: i64) {
             &[&transport, &count],
         )
         .unwrap();
-    client.batch_execute("SELECT _mail_due(now(), false, false)").unwrap();
+    client
+        .batch_execute("SELECT _mail_due(now(), false, false)")
+        .unwrap();
 }

@@ -152,7 +152,7 @@ COMMENT ON COLUMN @extschema@.outbox.ended_at IS 'When the row reached a final s
 -- first, so that rows of other transports cost nothing.
 CREATE INDEX outbox_due ON @extschema@.outbox (transport, priority, send_at, id) WHERE state = 'scheduled';
 -- Expired claims.
-CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until) WHERE state = 'claimed';
+CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until, id) WHERE state = 'claimed';
 -- For purges, and for people.
 CREATE INDEX outbox_ended ON @extschema@.outbox (ended_at, id) WHERE ended_at IS NOT NULL;
 CREATE INDEX outbox_failed ON @extschema@.outbox (ended_at) WHERE state = 'error';

@@ -146,6 +146,7 @@ AS $$
 <<local>>
 DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
+    start record;
     of_transport text;
     scan text;
     is_sweep boolean;
@@ -158,13 +159,14 @@ DECLARE
     rest double precision;
 BEGIN
     -- Expired claims, from this session's position.
+    SELECT s.at, s.id INTO start FROM @extschema@._scan_start('leases'::text, 0::smallint) s;
     SELECT o.claimed_until
     INTO due
     FROM @extschema@.outbox o
     WHERE o.state = 'claimed'
-      AND o.claimed_until > (SELECT s.at FROM @extschema@._scan_start('leases'::text, 0::smallint) s)
+      AND (o.claimed_until, o.id) > (start.at, start.id)
       AND o.claimed_until <= local.moment
-    ORDER BY o.claimed_until
+    ORDER BY o.claimed_until, o.id
     LIMIT 1;
     FOREACH of_transport IN ARRAY @extschema@._transports(transports) LOOP
         EXIT WHEN due IS NOT NULL;
@@ -207,4 +209,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_next_due(text[]) IS
-    'Returns when to call mailroom_claim next with these transports (default: mail that clients deliver): a past time if mail is due, NULL if there is nothing to wait for. Senders that wait also LISTEN on outbox_due.';
+    'Returns when to call mailroom_claim next with these transports (default: mail that clients deliver): a past time if mail is due, NULL if there is nothing to wait for. Senders that wait also LISTEN on outbox_due. Due mail that mailroom_claim does not return is locked by others: wait a second.';

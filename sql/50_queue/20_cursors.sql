@@ -100,6 +100,7 @@ AS $$
 DECLARE
     known record;
     reached integer := -32769;
+    searches boolean;
 BEGIN
     FOR known IN SELECT p.part, p.at, p.id FROM @extschema@._scan_parts(scan) p LOOP
         part := known.part;
@@ -108,8 +109,10 @@ BEGIN
         RETURN NEXT;
         reached := part;
     END LOOP;
-    -- A sweep looks for priorities. What it steps over before the first row of one, it steps over once.
-    WHILE is_sweep LOOP
+    -- A sweep looks for priorities, and so does a scan that knows none. What it steps over before the first row of one, it
+    -- steps over once.
+    searches := is_sweep OR NOT FOUND;
+    WHILE searches LOOP
         IF of_groups THEN
             SELECT o.priority, o.send_at, o.id - 1
             INTO part, after_send_at, after_id

@@ -156,7 +156,35 @@ $$;
 COMMENT ON FUNCTION @extschema@._claim_rows(tid[], text, timestamptz, interval) IS
     'Internal. Claims locked rows and returns them in the order of claims, with secrets merged into data and missing parts rendered from templates. Rows that cannot be rendered end as error and are not returned.';
 
--- Long because complete rows are claimed by a shorter statement.
+-- Each sort and CTE that a row passes through copies it, and most rows are complete.
+CREATE FUNCTION @extschema@._claim_complete(ctids tid[], claimant text, moment timestamptz, term interval)
+    RETURNS SETOF @extschema@.claimed_mail
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET jit = off
+    SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN QUERY
+    UPDATE @extschema@.outbox o
+    SET state = 'claimed',
+        claimed_by = _claim_complete.claimant,
+        claimed_at = _claim_complete.moment,
+        claimed_until = _claim_complete.moment + _claim_complete.term,
+        updated_at = _claim_complete.moment
+    WHERE o.ctid = ANY (_claim_complete.ctids)
+    RETURNING
+        o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
+        o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
+        o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
+        o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id,
+        o.batch, o.fallback_from;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._claim_complete(tid[], text, timestamptz, interval) IS
+    'Internal. Claims locked rows that have subject and body of their own and no secrets, and returns them by ctid.';
+
 CREATE FUNCTION @extschema@._claim_batch(candidates tid[], is_plain boolean, claimant text, moment timestamptz, term interval, row_limit integer)
     RETURNS SETOF @extschema@.claimed_mail
     LANGUAGE plpgsql
@@ -170,7 +198,6 @@ AS $$
 <<local>>
 DECLARE
     locked tid[];
-    places tid[];
     failed boolean := false;
 BEGIN
     BEGIN
@@ -198,23 +225,12 @@ BEGIN
         -- A row that another session changes at this moment may be locked in its new version, which was not looked at. No other
         -- row can have taken the place of one that was: the statement that calls this holds a snapshot.
         locked := ARRAY(SELECT l.place FROM unnest(locked) l (place) INTERSECT SELECT c.place FROM unnest(candidates) c (place));
-        -- Each sort and CTE that a row passes through copies it. Most rows are complete, and most batches are stored in the
-        -- order of claims, which is the order in which UPDATE changes rows selected by ctid.
+        -- A function in FROM has ended before it returns its first row: if it fails, none was returned. A trigger of the
+        -- application may let the UPDATE do nothing. Rows selected by ctid are changed in the order of their ctids.
         IF is_plain AND candidates = ARRAY(SELECT u.place FROM unnest(candidates) u (place) ORDER BY u.place) THEN
-            WITH changed AS (
-                UPDATE @extschema@.outbox o
-                SET state = 'claimed',
-                    claimed_by = _claim_batch.claimant,
-                    claimed_at = _claim_batch.moment,
-                    claimed_until = _claim_batch.moment + _claim_batch.term,
-                    updated_at = _claim_batch.moment
-                WHERE o.ctid = ANY (local.locked)
-                RETURNING o.ctid AS place
-            )
-            SELECT array_agg(c.place) INTO places FROM changed c;
+            RETURN QUERY SELECT m.* FROM @extschema@._claim_complete(locked, claimant, moment, term) m WHERE m.state = 'claimed';
         ELSE
-            -- A function returns its first row when it has ended: if it fails, none was returned.
-            RETURN QUERY SELECT m.* FROM @extschema@._claim_rows(locked, claimant, moment, term) m;
+            RETURN QUERY SELECT m.* FROM @extschema@._claim_rows(locked, claimant, moment, term) m WHERE m.state = 'claimed';
         END IF;
     EXCEPTION
         WHEN OTHERS THEN
@@ -223,16 +239,6 @@ BEGIN
                 RAISE;
             END IF;
     END;
-    -- Not in the block: what a block has returned remains if it fails.
-    RETURN QUERY
-    SELECT
-        o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
-        o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
-        o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
-        o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id,
-        o.batch, o.fallback_from
-    FROM unnest(local.places) c (place)
-    JOIN @extschema@.outbox o ON o.ctid = c.place;
     IF NOT failed OR cardinality(candidates) = 1 THEN
         RETURN;
     END IF;

@@ -59,15 +59,26 @@ CREATE FUNCTION @extschema@._claimed(until timestamptz) RETURNS void
 COMMENT ON FUNCTION @extschema@._claimed(timestamptz) IS
     'Internal. Tells the worker when a lease ends, and makes the commit of this transaction synchronous.';
 
-CREATE FUNCTION @extschema@._end_claim(scan text, is_sweep boolean, rest double precision, stops boolean, is_cut_off boolean, refused bigint)
+CREATE FUNCTION @extschema@._end_claim(
+    scan text,
+    is_sweep boolean,
+    rest double precision,
+    stops boolean,
+    is_cut_off boolean,
+    refused bigint,
+    moment timestamptz
+)
     RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF stops THEN
-        -- The next sweep continues after the rows that this one reached.
-        PERFORM @extschema@._scan_note(scan, p.part, p.at, p.id, true) FROM @extschema@._scan_parts(scan) p WHERE is_sweep;
+        -- The next sweep continues after the rows that this one reached, in the parts of which it did not reach the end.
+        PERFORM @extschema@._scan_note(scan, p.part, p.at, p.id, true)
+        FROM @extschema@._scan_parts(scan) p
+        WHERE is_sweep
+          AND p.at < moment;
         PERFORM @extschema@._scan_end(scan);
     END IF;
     -- There may be rows before this session's positions, or more than one call looks at. Rows that were refused may be let go
@@ -79,7 +90,7 @@ BEGIN
     END);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._end_claim(text, boolean, double precision, boolean, boolean, bigint) IS
+COMMENT ON FUNCTION @extschema@._end_claim(text, boolean, double precision, boolean, boolean, bigint, timestamptz) IS
     'Internal. Ends the scan of a claim that got less than it wanted, stopped or was cut off: tells senders when to look again, if that may find more.';
 
 -- Long because transports and budgets are gone through in one loop, and rows are returned from within.
@@ -123,6 +134,8 @@ DECLARE
     refused bigint;
     refused_before bigint;
     stops boolean;
+    -- Whether other sessions hold some of what is due: nothing announces that they let it go.
+    is_locked boolean;
 BEGIN
     IF asked < 1 THEN
         PERFORM @extschema@._refuse_batch_limit(asked, NULL::text);
@@ -147,11 +160,12 @@ BEGIN
             EXIT WHEN wanted <= 0 OR NOT fits;
             scan := 'due ' || of_transport;
             is_sweep := @extschema@._scan_begin(scan);
-            look := wanted;
+            look := least(wanted, 1000);
             row_limit := 10000 + 2 * wanted::bigint;
             -- Of the server's max_locks_per_transaction * max_connections.
             group_limit := 256;
             refused_before := @extschema@._refused();
+            is_locked := false;
             LOOP
                 SELECT l.*
                 INTO found
@@ -188,6 +202,7 @@ BEGIN
                     -- Rows that stay are no better than dead ones.
                     PERFORM @extschema@._scan_spend(scan, extract(epoch FROM clock_timestamp() - found_at)::double precision);
                 END IF;
+                is_locked := is_locked OR claimed + @extschema@._refused() - refused < cardinality(found.ctids);
                 wanted := wanted - claimed;
                 total := total + claimed;
                 refused := @extschema@._refused() - refused_before;
@@ -195,7 +210,7 @@ BEGIN
                 stops := refused >= 1000 OR row_limit <= 0;
                 EXIT WHEN wanted <= 0 OR NOT fits OR NOT found.is_full OR group_limit <= 0 OR stops;
                 -- Others hold some of these rows, or took them. Look further ahead than is wanted.
-                look := wanted + CASE WHEN budgeted THEN 0 ELSE 2 * cardinality(found.ctids) END;
+                look := least(wanted + CASE WHEN budgeted THEN 0 ELSE 2 * cardinality(found.ctids) END, 1000 - refused);
             END LOOP;
             IF wanted <= 0 AND claimed < cardinality(found.ctids) THEN
                 PERFORM @extschema@._put_back(scan, found.ctids);
@@ -203,7 +218,7 @@ BEGIN
                 -- The next call may lock as many groups again.
                 PERFORM @extschema@._announce_due(moment);
             ELSIF wanted > 0 AND fits THEN
-                PERFORM @extschema@._end_claim(scan, is_sweep, rest, stops, found.is_cut_off, refused);
+                PERFORM @extschema@._end_claim(scan, is_sweep, rest, stops, found.is_cut_off OR is_locked, refused, moment);
             END IF;
         END LOOP;
     END LOOP;

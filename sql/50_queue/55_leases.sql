@@ -72,10 +72,6 @@ BEGIN
             END AS again
             OFFSET 0
         ) w
-    ), noted AS (
-        INSERT INTO @extschema@._new_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
-        SELECT l.id, l.attempt, 'lease_expired', l.claimed_at, _expire_claims.moment, l.claimed_by, l.transport, 'lease expired'
-        FROM lapsed l
     ), changed AS (
         UPDATE @extschema@.outbox o
         SET state = j.next,
@@ -90,10 +86,18 @@ BEGIN
         FROM judged j
         WHERE o.ctid = j.place
         RETURNING o.id, o.state
+    ), taken_back AS (
+        -- A trigger of the application may let the UPDATE do nothing.
+        SELECT c.id, c.state FROM changed c WHERE c.state <> 'claimed'
+    ), noted AS (
+        INSERT INTO @extschema@._new_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error)
+        SELECT l.id, l.attempt, 'lease_expired', l.claimed_at, _expire_claims.moment, l.claimed_by, l.transport, 'lease expired'
+        FROM taken_back t
+        JOIN lapsed l ON l.id = t.id
     )
     SELECT count(*), count(*) FILTER (WHERE c.state = 'error'), max(c.id) FILTER (WHERE c.state = 'error')
     INTO taken, ended, latest
-    FROM changed c;
+    FROM taken_back c;
     IF ended > 0 THEN
         PERFORM @extschema@._note_ended(ended, latest, 'the leases of its claims expired');
     END IF;
@@ -121,24 +125,30 @@ CREATE FUNCTION @extschema@._expire_leases(moment timestamptz, row_limit integer
     SET jit = off
 AS $$
 DECLARE
+    start record;
     found record;
     taken integer;
 BEGIN
     PERFORM @extschema@._scan_begin('leases'::text);
-    SELECT array_agg(l.place) AS ctids, count(*) = _expire_leases.row_limit AS is_full, max(l.claimed_until) AS last
+    SELECT s.at, s.id INTO start FROM @extschema@._scan_start('leases'::text, 0::smallint) s;
+    SELECT
+        array_agg(l.place) AS ctids, array_agg(l.claimed_until) AS ends, array_agg(l.id) AS ids,
+        count(*) = _expire_leases.row_limit AS is_full
     INTO found
     FROM (
-        SELECT o.ctid AS place, o.claimed_until
+        SELECT o.ctid AS place, o.claimed_until, o.id
         FROM @extschema@.outbox o
         WHERE o.state = 'claimed'
-          AND o.claimed_until > (SELECT s.at FROM @extschema@._scan_start('leases'::text, 0::smallint) s)
+          AND (o.claimed_until, o.id) > (start.at, start.id)
           AND o.claimed_until <= _expire_leases.moment
-        ORDER BY o.claimed_until
+        ORDER BY o.claimed_until, o.id
         LIMIT _expire_leases.row_limit
     ) l;
-    -- There may be more with the same lease end as the last.
     PERFORM @extschema@._scan_note(
-        'leases'::text, 0::smallint, CASE WHEN found.is_full THEN found.last - interval '1 us' ELSE moment END, 0::bigint, found.is_full
+        'leases'::text, 0::smallint,
+        CASE WHEN found.is_full THEN found.ends[row_limit] ELSE moment END,
+        CASE WHEN found.is_full THEN found.ids[row_limit] ELSE 9223372036854775807 END,
+        found.is_full
     );
     PERFORM @extschema@._scan_end('leases'::text);
     IF found.ctids IS NULL THEN
@@ -172,6 +182,8 @@ BEGIN
     locked := ARRAY(
         SELECT o.ctid FROM @extschema@.outbox o WHERE o.ctid = ANY (_end_leases.ctids) AND o.state::text = 'claimed' FOR NO KEY UPDATE SKIP LOCKED
     );
+    -- As in _claim_batch.
+    locked := ARRAY(SELECT l.place FROM unnest(locked) l (place) INTERSECT SELECT c.place FROM unnest(ctids) c (place));
     UPDATE @extschema@.outbox o SET claimed_until = _end_leases.moment WHERE o.ctid = ANY (local.locked);
     GET DIAGNOSTICS ended = ROW_COUNT;
     RETURN ended;

@@ -252,7 +252,7 @@ BEGIN
         END LOOP;
         refused := @extschema@._refused() - refused_before;
         stops := row_limit <= 0 OR group_limit <= 0 OR refused >= 1000;
-        PERFORM @extschema@._end_claim(scan, is_sweep, rest, stops, candidate.is_cut_off, refused);
+        PERFORM @extschema@._end_claim(scan, is_sweep, rest, stops, candidate.is_cut_off, refused, moment);
         EXIT WHEN stops;
     END LOOP;
 END;

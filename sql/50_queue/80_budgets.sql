@@ -264,7 +264,8 @@ CREATE FUNCTION @extschema@._refund_unclaimed(ids bigint[], claimant text, momen
 AS $$
 BEGIN
     PERFORM @extschema@._refund_budget(
-        array_agg(_refund_unclaimed.moment), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
+        -- It was counted in this call, so not before this time: the first second of a period is no exception.
+        array_agg(_refund_unclaimed.moment + interval '1 s'), array_agg(cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc))
     )
     FROM @extschema@.outbox o
     WHERE o.id = ANY (_refund_unclaimed.ids)

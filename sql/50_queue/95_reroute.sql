@@ -84,6 +84,8 @@ BEGIN
           AND o.batch IS NULL
         FOR NO KEY UPDATE SKIP LOCKED
     );
+    -- As in _claim_batch.
+    locked := ARRAY(SELECT l.place FROM unnest(locked) l (place) INTERSECT SELECT c.place FROM unnest(ctids) c (place));
     UPDATE @extschema@.outbox o
     SET transport = _move.to_transport,
         -- Mail that is back at its own transport because the fallback is paused may fall back again.

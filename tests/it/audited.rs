@@ -185,7 +185,10 @@ fn i7_no_secret_is_a_parameter_of_a_nested_statement() {
     secrets.push((row.get(0), row.get(1)));
     // A claim passes by a mail that refuses the change, and does not quote it.
     let claimed = mailer
-        .query("SELECT FROM mailroom_claim(1, '5 min', 'me', '{main}')", &[])
+        .query(
+            "SELECT FROM mailroom_claim(1, '5 min', 'me', '{main}')",
+            &[],
+        )
         .unwrap();
     assert!(claimed.is_empty());
     assert!(post.cluster.log().contains("SQLSTATE 23514"));

@@ -11,6 +11,7 @@ mod obstacles;
 mod random;
 pub mod refusals;
 mod retries;
+mod triggers;
 
 use crate::cluster::Cluster;
 use postgres::Client;
