@@ -185,6 +185,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._claim_complete(tid[], text, timestamptz, interval) IS
     'Internal. Claims locked rows that have subject and body of their own and no secrets, and returns them by ctid.';
 
+-- Long because a batch is tried, and, if that fails, each of its rows.
 CREATE FUNCTION @extschema@._claim_batch(candidates tid[], is_plain boolean, claimant text, moment timestamptz, term interval, row_limit integer)
     RETURNS SETOF @extschema@.claimed_mail
     LANGUAGE plpgsql
