@@ -11,8 +11,11 @@ CREATE TYPE @extschema@._mail AS (
     send_at timestamptz, expires_at timestamptz, priority integer, max_attempts integer,
     item_key text, group_key text, message_id uuid
 );
-COMMENT ON COLUMN @extschema@.outbox.recipients IS 'Addresses of the To header, at least one.';
-COMMENT ON COLUMN @extschema@.outbox.reply_to IS 'Addresses of the Reply-To header, at most ten; empty for answers to the sender.';
+COMMENT ON COLUMN @extschema@.outbox.recipients IS
+    'Addresses of the To header, at least one, each with or without a name, as in Ann Lee <ann@example.com>.';
+COMMENT ON COLUMN @extschema@.outbox.cc IS 'Addresses of the Cc header, as recipients.';
+COMMENT ON COLUMN @extschema@.outbox.bcc IS 'Addresses that get the mail unseen by the others, as recipients.';
+COMMENT ON COLUMN @extschema@.outbox.reply_to IS 'Addresses of the Reply-To header, at most ten, as recipients; empty for answers to the sender.';
 COMMENT ON COLUMN @extschema@.outbox.kind IS
     'activation, password_recovery, or a name of the application''s; names the template.';
 COMMENT ON COLUMN @extschema@.outbox.data IS
@@ -27,7 +30,7 @@ COMMENT ON COLUMN @extschema@.outbox.group_key IS 'Rows of one group are claimed
 COMMENT ON COLUMN @extschema@.outbox.message_id IS
     'Idempotency key for providers and recipients, the same over all attempts. A UUID of version 7 (RFC 9562) unless the application passed one.';
 COMMENT ON TYPE @extschema@._mail IS
-    'Internal. The columns of the outbox that an application sets, apart from transport. Columns of type text[] are lists of addresses.';
+    'Internal. The columns of the outbox that an application sets, apart from transport. Columns of type text[] are lists of addresses, with or without names.';
 
 CREATE TYPE @extschema@._message AS (
     ordinal integer, is_repeatable boolean, on_conflict text, transport text, mail @extschema@._mail
@@ -59,7 +62,13 @@ CREATE FUNCTION @extschema@._address_list(list text) RETURNS text[]
     LANGUAGE c IMMUTABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_address_list_wrapper';
 COMMENT ON FUNCTION @extschema@._address_list(text) IS
-    'Internal. The addresses of a list as in a mail header (RFC 5322, 3.4), separated by commas, which no address contains; empty for NULL.';
+    'Internal. The mailboxes of a list as in a mail header (RFC 5322, 3.4), which commas outside quotes separate, each as it is written; empty for NULL.';
+
+CREATE FUNCTION @extschema@._bare_addresses(mailboxes text[]) RETURNS text[]
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_bare_addresses_wrapper';
+COMMENT ON FUNCTION @extschema@._bare_addresses(text[]) IS
+    'Internal. The addresses of these mailboxes, without names; an element that is none is returned as it is.';
 
 CREATE FUNCTION @extschema@._addresses_problem(addresses text[]) RETURNS text
     LANGUAGE c IMMUTABLE PARALLEL SAFE

@@ -51,12 +51,12 @@ COMMENT ON VIEW @extschema@._new_mail IS 'Internal. Takes new mail of the curren
 
 DO $$
 BEGIN
-    EXECUTE 'CREATE VIEW @extschema@._mail_addresses WITH (security_invoker) AS SELECT o.id, '
+    EXECUTE 'CREATE VIEW @extschema@._mail_addresses WITH (security_invoker) AS SELECT o.id, @extschema@._bare_addresses('
         || (SELECT string_agg(format('o.%I::text[]', f.name), ' || ') FROM unnest(@extschema@._address_fields()) f (name))
-        || ' AS addresses FROM @extschema@.outbox o';
+        || ') AS addresses FROM @extschema@.outbox o';
 END;
 $$;
-COMMENT ON VIEW @extschema@._mail_addresses IS 'Internal. All addresses of a mail.';
+COMMENT ON VIEW @extschema@._mail_addresses IS 'Internal. All addresses of a mail, without names.';
 
 -- Keys are a role's own: no role can take, learn of, or make another wait for a key of that role.
 CREATE VIEW @extschema@._own_item_keys WITH (security_barrier) AS

@@ -52,6 +52,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._redirect_setting(),
     @extschema@._redirect_to(),
     @extschema@._addresses_problem(text[]),
+    @extschema@._bare_addresses(text[]),
     @extschema@._line_problem(text),
     @extschema@._is_address(text),
     @extschema@.mailroom_address_key(text),

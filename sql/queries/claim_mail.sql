@@ -3,9 +3,9 @@ SELECT
     -- A failed attempt is followed by one that is due 5 s before the mail expires at the latest; see mailroom_mark_error_many.
     c.failed_attempts + 1 >= c.max_attempts OR coalesce(c.expires_at - interval '5 s' <= clock_timestamp(), false) AS is_last_attempt,
     c.failed_attempts + 1 >= c.max_attempts AS ends_as_error,
-    -- In the sender's memory, at most: an address has up to 320 octets.
+    -- In the sender's memory, at most: an address with its name has up to 900 octets.
     coalesce(octet_length(c.body_text::text), 0)::bigint + coalesce(octet_length(c.body_html::text), 0) + octet_length(c.data::text) + 2048
-        + 400 * (cardinality(c.recipients) + cardinality(c.cc) + cardinality(c.bcc) + cardinality(c.reply_to)) AS size,
+        + 1000 * (cardinality(c.recipients) + cardinality(c.cc) + cardinality(c.bcc) + cardinality(c.reply_to)) AS size,
     c.message_id::text, c.kind::text, c.recipients::text[], c.cc::text[], c.bcc::text[], c.reply_to::text[], c.subject::text,
     c.body_text::text, c.body_html::text, c.data::text, CASE WHEN isfinite(c.created_at) THEN date_part('epoch', c.created_at)::bigint ELSE 0 END AS created_at,
     extract(epoch FROM c.created_at)::text AS created_at_text,

@@ -8,25 +8,31 @@ use pgrx::prelude::*;
 
 use crate::pg::encoding::{self, Element};
 use crate::settings;
+use mailroom_core::address::mailbox;
 use mailroom_core::scheduling::{Body, Data, Draft, Limits, Refusal, Text, check};
 
-/// The elements of a list as in a mail header (RFC 5322 section 3.4), separated by commas, which no address contains.
+/// The mailboxes of a list as in a mail header (RFC 5322 section 3.4), each as it is written.
 #[pg_extern(sql = false)]
 fn _address_list(list: Option<&[u8]>) -> Vec<Element> {
-    let trimmed = |text: &[u8]| {
-        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t');
-        let from = text.iter().position(|byte| !is_blank(byte));
-        let until = text.iter().rposition(|byte| !is_blank(byte));
-        match (from, until) {
-            (Some(from), Some(until)) => Element(text[from..=until].to_vec()),
-            _ => Element(Vec::new()),
+    let elements = mailbox::elements(list.unwrap_or_default());
+    elements
+        .into_iter()
+        .map(|one| Element(one.to_vec()))
+        .collect()
+}
+
+/// The addresses of these mailboxes, without names; an element that is no mailbox is returned as it is.
+#[pg_extern(sql = false)]
+fn _bare_addresses(mailboxes: Option<Array<&[u8]>>) -> Vec<Element> {
+    let bare = |one: &[u8]| match encoding::to_utf8(one) {
+        // The same bytes: an address is not changed.
+        Some(read) => {
+            encoding::from_utf8(mailbox::bare(&read)).map(|bare| Element(bare.into_owned()))
         }
+        None => Some(Element(one.to_vec())),
     };
-    let list = list.unwrap_or_default();
-    if trimmed(list).0.is_empty() {
-        return Vec::new();
-    }
-    list.split(|byte| *byte == b',').map(trimmed).collect()
+    let mailboxes = mailboxes.iter().flat_map(Array::iter).flatten();
+    mailboxes.filter_map(bare).collect()
 }
 
 fn text(text: &[u8]) -> Text<'_> {
@@ -100,7 +106,7 @@ fn _message_problem(
     let (code, remedy) = match refusal {
         Refusal::Address(_) => (
             "22P02",
-            "An address is local@domain, without a name; several are separated by commas.",
+            "An address is local@domain, with or without a name, as in Ann Lee <ann@example.com> or \"Lee, Ann\" <ann@example.com>; several are separated by commas.",
         ),
         Refusal::Value(_) => (
             "22023",

@@ -9,7 +9,7 @@
 //! the soft hyphen: all spellings of a domain have one form.
 //!
 //! This is the only judge: what may be the address of an account, what may be scheduled and what is sent are the same
-//! addresses.
+//! addresses. [`mailbox`] reads them with the names of people, and lists of them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,6 +17,8 @@ use std::fmt;
 use idna::AsciiDenyList;
 
 use crate::line::{self, Named};
+
+pub mod mailbox;
 
 /// Maximum octets of the local part.
 const LOCAL_MAX: usize = 64;

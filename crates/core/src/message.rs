@@ -16,13 +16,14 @@ read_by_name! {
         pub message_id: String,
         /// `activation`, `password_recovery`, or a kind of the application.
         pub kind: String,
-        /// At least one address; they were checked when the message was scheduled.
+        /// At least one mailbox, as it was written: `Ann Lee <ann@example.com>`, or an address. They were checked when the
+        /// message was scheduled.
         pub recipients: Vec<String>,
-        /// Addresses of the Cc header.
+        /// Mailboxes of the Cc header.
         pub cc: Vec<String>,
-        /// Addresses that the other recipients do not see.
+        /// Mailboxes that the other recipients do not see.
         pub bcc: Vec<String>,
-        /// Addresses of the Reply-To header; without any, answers go to the sender. A redirection leaves them, because
+        /// Mailboxes of the Reply-To header; without any, answers go to the sender. A redirection leaves them, because
         /// nothing is sent to them.
         pub reply_to: Vec<String>,
         /// Without line breaks.
@@ -60,16 +61,6 @@ impl Message {
             ("cc", &self.cc),
             ("bcc", &self.bcc),
             ("reply_to", &self.reply_to),
-        ]
-    }
-
-    /// As [`Self::address_lists`].
-    pub fn address_lists_mut(&mut self) -> [(&'static str, &mut Vec<String>); 4] {
-        [
-            ("recipients", &mut self.recipients),
-            ("cc", &mut self.cc),
-            ("bcc", &mut self.bcc),
-            ("reply_to", &mut self.reply_to),
         ]
     }
 

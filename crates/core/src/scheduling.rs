@@ -9,7 +9,7 @@ mod tests;
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::address;
+use crate::address::mailbox::Mailbox;
 use crate::line::{self, Named};
 
 /// Maximum number of addresses in recipients, cc and bcc together.
@@ -145,7 +145,7 @@ fn check_addresses(name: &str, list: &[Option<Text<'_>>]) -> Result<(), String> 
             None => return Err(format!("{name}[{place}] is null")),
             Some(Text::Unread) => return Err(format!("{name}[{place}] {NOT_READ}")),
             Some(Text::Read(found)) => {
-                if let Err(problem) = address::check(found) {
+                if let Err(problem) = Mailbox::parse(found) {
                     let quote = line::quoted(found, QUOTE_MAX);
                     return Err(format!("{name}[{place}] {quote} {problem}"));
                 }

@@ -42,6 +42,17 @@ SELECT mailroom_send('gone@example.com', 'S', 'T') IS NOT NULL AS scheduled;
 ROLLBACK;
 SELECT count(*) FROM outbox WHERE recipients = ARRAY['gone@example.com'];
 
+-- Names of people, stored as they were given.
+SELECT mailroom_send(
+    'Ann Lee <ann@example.com>,"Lee, \"Bob\"" <bob@example.com> , <c@example.com>', 'S', 'T', cc => ' "a, b" <d@example.com>',
+    bcc => 'Ann M. Lee<e@example.com>', reply_to => '=?utf-8?q?x?= <f@example.com>', item_key => 'names'
+) IS NOT NULL AS scheduled;
+SELECT unnest(recipients) AS recipients, cc, bcc, reply_to FROM outbox WHERE item_key = 'names';
+SELECT a.addresses FROM _mail_addresses a JOIN outbox o USING (id) WHERE o.item_key = 'names';
+SELECT mailroom_send_many('[{"recipients": ["Ann Lee <ann@example.com>", "\"Lee, Bob\" <bob@example.com>"], "cc": "\"x, y\" <x@example.com>", "subject": "S", "body_text": "T", "item_key": "array"}]') IS NOT NULL AS scheduled;
+SELECT recipients, cc FROM outbox WHERE item_key = 'array';
+SELECT mailroom_send_many('[{"recipients": ["a@example.com, b@example.com"], "subject": "S", "body_text": "T"}]');
+
 -- Refused, with the reason. The second argument decides which overload is called.
 SELECT mailroom_send(NULL::text, 'S', 'T');
 SELECT mailroom_send(' ', 'S', 'T');
@@ -49,14 +60,21 @@ SELECT mailroom_send('a@example.com,', 'S', 'T');
 SELECT mailroom_send('{a@example.com,b@example.com}', 'S', 'T');
 SELECT mailroom_send('', 'S', 'T');
 SELECT mailroom_send('nobody', 'S', 'T');
-SELECT mailroom_send('Ann <ann@example.com>', 'S', 'T');
+SELECT mailroom_send('Lee, Ann <ann@example.com>', 'S', 'T');
+SELECT mailroom_send('Ann (work) <ann@example.com>', 'S', 'T');
+SELECT mailroom_send('Team: ann@example.com;', 'S', 'T');
+SELECT mailroom_send('"ann"@example.com', 'S', 'T');
+SELECT mailroom_send('"Ann <ann@example.com>, bob@example.com', 'S', 'T');
+SELECT mailroom_send('Ann <ann@example.com> (work)', 'S', 'T');
+SELECT mailroom_send(E'Ann\r\nBcc: b@example.com <ann@example.com>', 'S', 'T');
+SELECT mailroom_send('"' || repeat('n', 129) || '" <ann@example.com>', 'S', 'T');
 SELECT mailroom_send('a@example.com，victim＠example.org', 'S', 'T');
 SELECT mailroom_send(E'a@example.com\r\nBcc: b@example.com', 'S', 'T');
 SELECT mailroom_send(repeat('l', 65) || '@example.com', 'S', 'T');
 SELECT mailroom_send('a@' || repeat(repeat('d', 63) || '.', 4) || 'com', 'S', 'T');
 SELECT mailroom_send('a@example.com', 'S', 'T', cc => 'b@example.com, c@@example.com');
 SELECT mailroom_send('a@example.com', 'S', 'T', bcc => ',');
-SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => 'b@example.com, Help <c@example.com>');
+SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => 'b@example.com, Help <c@>');
 SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => E'b@example.com\r\nBcc: c@example.com');
 SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => (SELECT string_agg(n || '@example.com', ',') FROM generate_series(1, 10) n)) IS NOT NULL AS ten;
 SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => (SELECT string_agg(n || '@example.com', ',') FROM generate_series(1, 11) n));

@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::capabilities::DeliveryConfig;
 use super::http::ClientOptions;
 use super::providers::Provider;
-use super::providers::mailbox::Mailbox;
+use super::providers::mailbox;
 use super::rate::Rate;
 use super::single::Single;
 use crate::secret_file;
@@ -206,7 +206,7 @@ fn allow_from(section: &Section<'_>, from: &str) -> Result<Vec<String>, ConfigEr
     let own = match from {
         "" => Vec::new(),
         from => {
-            let mailbox = Mailbox::parse(from).map_err(|invalid| section.invalid(&invalid))?;
+            let mailbox = mailbox::sender(from).map_err(|invalid| section.invalid(&invalid))?;
             vec![mailbox.address().to_owned()]
         }
     };

@@ -14,7 +14,7 @@ use super::delivered::Delivered;
 use super::invalid::Invalid;
 use super::mime;
 use super::providers::MessageOutcome;
-use super::providers::mailbox::{self, Mailbox};
+use super::providers::mailbox::{self, Mailbox, Ready};
 use crate::message::Message;
 
 /// Only the owner may read a file.
@@ -35,7 +35,7 @@ impl Directory {
         if !path.is_absolute() {
             return Err(Invalid::new("directory", "is not an absolute path"));
         }
-        let from = Mailbox::parse(from)?;
+        let from = mailbox::sender(from)?;
         Ok(Self { path, from })
     }
 
@@ -67,7 +67,7 @@ impl Directory {
     }
 
     fn content(&self, message: &Message, now: SystemTime) -> Result<Vec<u8>, String> {
-        let ready = mailbox::ready(message, usize::MAX)?;
+        let ready = Ready::new(message, usize::MAX)?;
         mime::build(&self.from, &ready, now)
     }
 }

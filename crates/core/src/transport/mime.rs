@@ -9,16 +9,14 @@ use std::time::SystemTime;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use mail_builder::MessageBuilder;
-use mail_builder::headers::address::Address;
 use mail_builder::headers::message_id::MessageId;
 use mail_builder::headers::raw::Raw;
 use mail_builder::headers::text::Text;
 use mail_builder::mime::MimePart;
 
 use super::dates;
-use super::plain;
 use super::providers::headers;
-use super::providers::mailbox::{self, Mailbox};
+use super::providers::mailbox::{self, Mailbox, Ready};
 use crate::line;
 use crate::message::Message;
 
@@ -34,11 +32,10 @@ const ID_MAX: usize = 128;
 
 /// The message as sent by `from` at `now`, with CR LF line ends.
 ///
-/// The caller has converted the domains of all addresses to ASCII with [`mailbox::ready`].
-///
 /// # Errors
 /// Why the message cannot be written; the reason quotes no part of it.
-pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Result<Vec<u8>, String> {
+pub(super) fn build(from: &Mailbox, ready: &Ready<'_>, now: SystemTime) -> Result<Vec<u8>, String> {
+    let message = ready.message;
     check_id(message)?;
     if line::first_control(&message.subject).is_some() {
         return Err("the subject has a control character".to_owned());
@@ -46,13 +43,13 @@ pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Resul
     let id = format!("{}@{}", message.message_id, from.domain());
     let date = i64::try_from(dates::unix(now)).unwrap_or(i64::MAX);
     let mut builder = MessageBuilder::new()
-        .header("From", raw("From", from.ascii_text()))
-        .header("To", addresses(&message.recipients));
-    if !message.cc.is_empty() {
-        builder = builder.header("Cc", addresses(&message.cc));
+        .header("From", raw("From", mailbox::ascii_text(from)))
+        .header("To", addresses("To", &ready.to));
+    if !ready.cc.is_empty() {
+        builder = builder.header("Cc", addresses("Cc", &ready.cc));
     }
-    if !message.reply_to.is_empty() {
-        builder = builder.header("Reply-To", addresses(&message.reply_to));
+    if !ready.reply_to.is_empty() {
+        builder = builder.header("Reply-To", addresses("Reply-To", &ready.reply_to));
     }
     builder = match subject(&message.subject) {
         Cow::Borrowed(plain) => builder.header("Subject", Text::new(plain)),
@@ -62,7 +59,7 @@ pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Resul
     for (name, value) in headers::all(message) {
         builder = builder.header(name, raw(name, value));
     }
-    let builder = builder.body(body(message)?);
+    let builder = builder.body(body(ready)?);
     let mut bytes = builder.write_to_vec().map_err(|error| error.to_string())?;
     if !bytes.ends_with(b"\r\n") {
         bytes.extend_from_slice(b"\r\n");
@@ -72,10 +69,8 @@ pub(super) fn build(from: &Mailbox, message: &Message, now: SystemTime) -> Resul
 }
 
 /// Whether the message needs a server with SMTPUTF8: an address has a non-ASCII local part.
-pub(super) fn needs_utf8(from: &Mailbox, message: &Message) -> bool {
-    let is_ascii = |list: &Vec<String>| list.iter().all(|address| address.is_ascii());
-    let mut lists = message.address_lists().into_iter();
-    !from.address().is_ascii() || lists.any(|(_, list)| !is_ascii(list))
+pub(super) fn needs_utf8(from: &Mailbox, ready: &Ready<'_>) -> bool {
+    !from.address().is_ascii() || !ready.is_ascii()
 }
 
 /// Checks the `message_id`, which becomes part of headers, SMTP parameters and file names.
@@ -97,8 +92,13 @@ fn raw(name: &str, value: String) -> Raw<'static> {
     Raw::new(mailbox::fold(name, value))
 }
 
-fn addresses(list: &[String]) -> Address<'_> {
-    Address::new_list(list.iter().map(|address| address.as_str().into()).collect())
+/// The header of this name with these mailboxes.
+fn addresses(name: &str, list: &[Mailbox]) -> Raw<'static> {
+    let one = |mailbox: &Mailbox| match mailbox.name() {
+        Some(_) => mailbox::ascii_text(mailbox),
+        None => format!("<{}>", mailbox.address()),
+    };
+    raw(name, list.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
 /// The subject itself if a reader cannot mistake it for encoded words and folding cannot change its spaces; otherwise
@@ -115,25 +115,14 @@ fn subject(text: &str) -> Cow<'_, str> {
     }
 }
 
-fn body(message: &Message) -> Result<MimePart<'static>, String> {
-    let html = said(message.body_html.as_deref());
-    let text = match (said(message.body_text.as_deref()), html) {
-        (Some(text), _) => Cow::Borrowed(text),
-        (None, Some(html)) => Cow::Owned(plain::from_html(html)),
-        (None, None) => return Err("there is no body".to_owned()),
-    };
-    let text = said(Some(&text)).map(|text| part("text/plain", text));
-    let html = html.map(|html| part("text/html", html));
+fn body(ready: &Ready<'_>) -> Result<MimePart<'static>, String> {
+    let text = ready.text.as_deref().map(|text| part("text/plain", text));
+    let html = ready.html.map(|html| part("text/html", html));
     Ok(match (text, html) {
         (Some(text), Some(html)) => MimePart::new("multipart/alternative", vec![text, html]),
         (Some(only), None) | (None, Some(only)) => only,
         (None, None) => return Err("there is no body".to_owned()),
     })
-}
-
-/// The body, if it is not empty.
-fn said(body: Option<&str>) -> Option<&str> {
-    body.filter(|body| !body.is_empty())
 }
 
 /// One body with CR LF line ends.

@@ -30,7 +30,7 @@ use super::invalid::Invalid;
 use super::mime;
 use super::network_policy::{AllowedNetworks, Exposed, Server};
 use super::providers::MessageOutcome;
-use super::providers::mailbox::{self, Mailbox};
+use super::providers::mailbox::{self, Mailbox, Ready};
 use super::resolver::Resolver;
 use crate::message::Message;
 
@@ -168,7 +168,7 @@ impl Relay {
     /// # Errors
     /// Which setting is invalid.
     pub fn new(settings: Settings) -> Result<Self, Invalid> {
-        let from = Mailbox::parse(&settings.from)?;
+        let from = mailbox::sender(&settings.from)?;
         let helo = Some(settings.helo).filter(|helo| !helo.is_empty());
         let helo = helo.unwrap_or_else(|| from.domain().to_owned());
         if !helo.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -211,7 +211,7 @@ impl Relay {
     /// # Errors
     /// Why it cannot; the reason quotes no part of the message.
     pub fn check(&self, message: &Message) -> Result<(), String> {
-        let ready = mailbox::ready(message, RECIPIENTS_MAX)?;
+        let ready = Ready::new(message, RECIPIENTS_MAX)?;
         let content = mime::build(&self.from, &ready, SystemTime::UNIX_EPOCH)?;
         let Some(extensions) = *self.known() else {
             return Ok(());
@@ -236,7 +236,7 @@ impl Relay {
         now: SystemTime,
         before_end: &mut Tell<'_>,
     ) -> Delivered {
-        let ready = match mailbox::ready(message, RECIPIENTS_MAX) {
+        let ready = match Ready::new(message, RECIPIENTS_MAX) {
             Ok(ready) => ready,
             Err(reason) => return Delivered::unsendable(reason),
         };

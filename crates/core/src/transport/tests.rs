@@ -106,6 +106,6 @@ fn a_file_and_the_log_tell_both() {
 fn what_could_not_be_sent_to_its_recipients_is_not_redirected_either() {
     let mut message = redirected();
     message.original_recipients[1] = "grace@example.com\r\nBcc: eve@example.com".to_owned();
-    let refused = providers::mailbox::check(&message, 10).unwrap_err();
+    let refused = providers::mailbox::Ready::new(&message, 10).err().unwrap();
     assert!(refused.starts_with("original_recipients[2] "), "{refused}");
 }

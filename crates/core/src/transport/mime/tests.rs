@@ -5,15 +5,20 @@ use proptest::prelude::*;
 use std::time::{Duration, UNIX_EPOCH};
 
 fn from() -> Mailbox {
-    Mailbox::parse("\"Bücher, Ltd.\" <noreply@bücher.example>").unwrap()
+    mailbox::sender("\"Bücher, Ltd.\" <noreply@bücher.example>").unwrap()
 }
 
 fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_767_323_045)
 }
 
+/// What is built of a message.
+fn made(from: &Mailbox, message: &Message) -> Result<Vec<u8>, String> {
+    build(from, &Ready::new(message, usize::MAX)?, now())
+}
+
 fn bytes(message: &Message) -> Vec<u8> {
-    build(&from(), message, now()).unwrap()
+    made(&from(), message).unwrap()
 }
 
 fn list(read: Option<&Read<'_>>) -> Vec<String> {
@@ -106,7 +111,7 @@ fn what_cannot_be_written() {
     let refused = |change: fn(&mut Message)| {
         let mut message = fixture::plain(1);
         change(&mut message);
-        build(&from(), &message, now()).unwrap_err()
+        made(&from(), &message).unwrap_err()
     };
     assert_eq!(
         refused(|m| m.subject = "a\r\nBcc: b@example.com".to_owned()),
@@ -120,9 +125,9 @@ fn what_cannot_be_written() {
         refused(|m| (m.body_text, m.body_html) = (None, None)),
         "there is no body"
     );
-    let long = Mailbox::parse(&format!("{} <a@example.com>", "x".repeat(1000))).unwrap();
+    let long = [&[b'x'; 999][..], b"\r\n"].concat();
     assert_eq!(
-        build(&long, &fixture::plain(1), now()).unwrap_err(),
+        check_lines(&long).unwrap_err(),
         "the message has a line of over 998 bytes"
     );
 }
@@ -130,15 +135,15 @@ fn what_cannot_be_written() {
 #[test]
 fn addresses_beyond_ascii_stay_and_want_a_server_for_it() {
     let mut message = fixture::plain(1);
-    assert!(!needs_utf8(&from(), &message));
+    assert!(!needs_utf8(&from(), &Ready::new(&message, 9).unwrap()));
     message.recipients = vec!["jörg@example.com".to_owned()];
-    assert!(needs_utf8(&from(), &message));
+    assert!(needs_utf8(&from(), &Ready::new(&message, 9).unwrap()));
     let bytes = bytes(&message);
     let read = MessageParser::default().parse(&bytes).unwrap();
     assert_eq!(list(read.to()), message.recipients);
     let mut answered = fixture::plain(2);
     answered.reply_to = message.recipients;
-    assert!(needs_utf8(&from(), &answered));
+    assert!(needs_utf8(&from(), &Ready::new(&answered, 9).unwrap()));
 }
 
 #[test]
@@ -178,17 +183,19 @@ fn encoded_words_stay_within_their_lines() {
     for text in ["😀", "ü", "é ", "日本", "a😀"] {
         for count in [1, 9, 10, 11, 18, 60, 249] {
             message.subject = text.repeat(count).trim().to_owned();
-            let setting = format!("{} <{address}>", message.subject);
-            message.recipients = vec![format!("{}@example.com", text.trim().repeat(15))];
+            let name: String = message.subject.chars().take(128).collect();
+            let setting = format!("{} <{address}>", name.trim());
+            let local: String = text.trim().repeat(15).chars().take(15).collect();
+            message.recipients = vec![format!("\"{}\" <{local}@example.com>", text.repeat(20))];
             message.original_recipients = vec![];
             message.redirect("dev@example.com".to_owned());
             let from = Mailbox::parse(&setting).unwrap();
-            let bytes = build(&from, &message, now()).unwrap();
+            let bytes = made(&from, &message).unwrap();
             check_encoded_words(&bytes);
             let read = MessageParser::default().parse(&bytes).unwrap();
             assert_eq!(read.subject(), Some(message.subject.as_str()));
             let sender = read.from().unwrap().first().unwrap();
-            assert_eq!(sender.name(), Some(message.subject.as_str()));
+            assert_eq!(sender.name(), Some(name.trim()));
             assert_eq!(sender.address(), Some(address));
         }
     }
@@ -207,23 +214,44 @@ fn any_text() -> impl Strategy<Value = String> {
     ]
 }
 
+/// Names of all kinds, without those that a reader must not keep: spaces at an end.
+fn any_name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[A-Z][a-z]{0,12} [A-Z]\\. [A-Z][a-z]{0,12}",
+        "([!-~]|é|日|😀)([ -~]|é|日|😀){0,60}([!-~]|é)",
+        "[a-z]{1,60}",
+        "[ü😀]{1,120}",
+        "=\\?utf-8\\?q\\?x\\?=",
+        "Lee, Ann|\"Ann\"|Ann \\\\ Lee|a@b|<a@b>|\\(a\\)",
+    ]
+}
+
+/// A mailbox with each of these names.
+fn named(names: &[String]) -> Vec<String> {
+    let quoted = |name: &String| name.replace('\\', "\\\\").replace('"', "\\\"");
+    let one = |(index, name)| format!("\"{}\" <a{index}@example.com>", quoted(name));
+    names.iter().enumerate().map(one).collect()
+}
+
 proptest! {
     #[test]
     fn what_is_read_is_what_was_written(
         subject in prop_oneof![any_text(), "[ -~]{0,300}", "(=\\?| |é|_|\\?=|a){0,90}", "(a | b|=\\?utf-8\\?q\\?x\\?=){1,4}"],
         text in proptest::option::of(any_text()),
         html in proptest::option::of(any_text()),
-        reply_to in proptest::collection::vec("[a-z.+']{1,64}@[a-z]{1,60}\\.example", 0..11),
+        reply_to in proptest::collection::vec("[a-z+']{1,40}(\\.[a-z+']{1,8}){0,2}@[a-z]{1,60}\\.example", 0..11),
+        names in proptest::collection::vec(any_name(), 1..6),
     ) {
         let mut message = fixture::plain(1);
         message.subject = subject.clone();
         message.body_text = text.clone();
         message.body_html = html.clone();
         message.reply_to = reply_to.clone();
+        message.recipients = named(&names);
         let text = text.filter(|text| !text.is_empty());
         let html = html.filter(|html| !html.is_empty());
         let is_refused = line::first_control(&subject).is_some() || text.is_none() && html.is_none();
-        let Ok(bytes) = build(&from(), &message, now()) else {
+        let Ok(bytes) = made(&from(), &message) else {
             prop_assert!(is_refused);
             return Ok(());
         };
@@ -233,7 +261,9 @@ proptest! {
         check_encoded_words(&bytes);
         let read = MessageParser::default().parse(&bytes).unwrap();
         prop_assert_eq!(read.subject().unwrap_or(""), subject.as_str());
-        prop_assert_eq!(list(read.to()), message.recipients);
+        let to = read.to().unwrap().iter().map(|one| one.name().unwrap_or("").to_owned());
+        prop_assert_eq!(to.collect::<Vec<_>>(), names);
+        prop_assert_eq!(list(read.to()).len(), message.recipients.len());
         prop_assert_eq!(list(read.reply_to()), reply_to);
         let (read_text, read_html) = bodies(&bytes);
         // A body that is the whole message ends with a line end, which is the message's own.

@@ -22,12 +22,6 @@ pub fn html(message: &Message) -> Option<&str> {
     said(message.body_html.as_ref())
 }
 
-/// Whether the provider receives a text body and an HTML body.
-pub fn are_ready(message: &Message) -> bool {
-    let is_said = |body: &Option<String>| body.as_ref().is_some_and(|body| !body.is_empty());
-    is_said(&message.body_text) && (message.body_html.is_none() || is_said(&message.body_html))
-}
-
 /// Size in bytes of the subject and the bodies. A text that is to be made from HTML counts like the HTML.
 pub fn bytes(message: &Message) -> usize {
     let made = match said(message.body_text.as_ref()) {
@@ -60,11 +54,9 @@ mod tests {
         for none in [None, Some("")] {
             let message = with(none, Some(html));
             assert_eq!(text(&message).unwrap(), "Dear Ada,\n\nsee <you>\n");
-            assert!(!are_ready(&message));
         }
         let both = with(Some("Hello"), Some(html));
         assert_eq!(text(&both).unwrap(), "Hello");
-        assert!(are_ready(&both));
         assert_eq!(text(&with(None, Some("<img src=x>"))), None);
         assert_eq!(text(&with(Some(""), None)), None);
     }
@@ -73,8 +65,6 @@ mod tests {
     fn an_empty_body_is_none() {
         let message = with(Some("Hello"), Some(""));
         assert_eq!(super::html(&message), None);
-        assert!(!are_ready(&message));
-        assert!(are_ready(&with(Some("Hello"), None)));
     }
 
     #[test]

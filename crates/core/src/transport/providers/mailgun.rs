@@ -14,7 +14,7 @@ use hyper::http::HeaderValue;
 use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
-use super::mailbox::{self, Mailbox};
+use super::mailbox::{self, Ready};
 use super::{Message, MessageOutcome, Provider, Request, Response, classify, headers, json, tag};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
@@ -35,7 +35,7 @@ impl Mailgun {
     /// # Errors
     /// The setting that is missing, or the domain that is invalid.
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
-        let from = Mailbox::parse_ascii(from)?;
+        let from = mailbox::ascii_sender(from)?;
         let domain = credentials.get("domain").unwrap_or(from.domain());
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if !domain.chars().all(good) {
@@ -55,7 +55,8 @@ impl Mailgun {
         })
     }
 
-    fn form(&self, message: &Message) -> String {
+    fn form(&self, ready: &Ready<'_>) -> String {
+        let message = ready.message;
         let mut form = String::new();
         let mut field = |name: &str, value: &str| {
             if !form.is_empty() {
@@ -66,17 +67,13 @@ impl Mailgun {
             encode(value, &mut form);
         };
         field("from", &self.from);
-        for (name, list) in [
-            ("to", &message.recipients),
-            ("cc", &message.cc),
-            ("bcc", &message.bcc),
-        ] {
-            for address in list {
-                field(name, address);
+        for (name, list) in [("to", &ready.to), ("cc", &ready.cc), ("bcc", &ready.bcc)] {
+            for mailbox in list {
+                field(name, &mailbox.text());
             }
         }
         field("subject", &message.subject);
-        for (name, body) in [("text", &message.body_text), ("html", &message.body_html)] {
+        for (name, body) in [("text", ready.text.as_deref()), ("html", ready.html)] {
             if let Some(body) = body {
                 field(name, body);
             }
@@ -84,8 +81,8 @@ impl Mailgun {
         for name in ["o:tracking", "o:tracking-clicks", "o:tracking-opens"] {
             field(name, "no");
         }
-        if !message.reply_to.is_empty() {
-            field("h:Reply-To", &message.reply_to.join(", "));
+        if !ready.reply_to.is_empty() {
+            field("h:Reply-To", &mailbox::texts(&ready.reply_to).join(", "));
         }
         for (name, value) in headers::all(message) {
             field(&format!("h:{name}"), &value);
@@ -128,7 +125,7 @@ impl Provider for Mailgun {
         let [message] = messages else {
             return Err("a request carries one mail".to_owned());
         };
-        let message = mailbox::ready(message, MOST)?;
+        let ready = Ready::new(message, MOST)?;
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(
             CONTENT_TYPE,
@@ -139,7 +136,7 @@ impl Provider for Mailgun {
         Ok(Request {
             uri: self.endpoint.uri(&self.path)?,
             headers,
-            body: Bytes::from(self.form(&message)),
+            body: Bytes::from(self.form(&ready)),
         })
     }
 
@@ -293,7 +290,7 @@ mod tests {
         #[test]
         fn a_form_is_read_as_it_was_written(subject in ".{0,20}", text in ".{1,40}") {
             let message = Message { subject: subject.clone(), body_text: Some(text.clone()), ..fixture::message() };
-            let form = decode(&example().form(&message));
+            let form = decode(&example().form(&Ready::new(&message, MOST).unwrap()));
             prop_assert!(form.contains(&("subject".to_owned(), subject)));
             prop_assert!(form.contains(&("text".to_owned(), text)));
             prop_assert_eq!(form.len(), 16);

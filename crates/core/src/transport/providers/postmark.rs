@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
-use super::mailbox::{self, Mailbox};
+use super::mailbox::{self, Mailbox, Ready};
 use super::{
     Message, MessageOutcome, Provider, Request, Response, bodies, classify, headers, json, tag,
 };
@@ -43,24 +43,25 @@ impl Postmark {
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.postmarkapp.com", &[SINGLE, SEVERAL])?,
-            from: Mailbox::parse_ascii(from)?.text(),
+            from: mailbox::ascii_sender(from)?.text(),
             token: Zeroizing::new(credentials.require("api_key")?.to_owned()),
             stream: credentials.get("message_stream").map(str::to_owned),
         })
     }
 
-    fn mail(&self, message: &Message) -> Value {
+    fn mail(&self, ready: &Ready<'_>) -> Value {
+        let message = ready.message;
         let mut mail = Map::new();
-        let list = |list: &[String]| (!list.is_empty()).then(|| list.join(", "));
+        let list = |list: &[Mailbox]| (!list.is_empty()).then(|| mailbox::texts(list).join(", "));
         for (name, value) in [
             ("From", Some(self.from.clone())),
-            ("To", list(&message.recipients)),
-            ("Cc", list(&message.cc)),
-            ("Bcc", list(&message.bcc)),
-            ("ReplyTo", list(&message.reply_to)),
+            ("To", list(&ready.to)),
+            ("Cc", list(&ready.cc)),
+            ("Bcc", list(&ready.bcc)),
+            ("ReplyTo", list(&ready.reply_to)),
             ("Subject", Some(message.subject.clone())),
-            ("TextBody", message.body_text.clone()),
-            ("HtmlBody", message.body_html.clone()),
+            ("TextBody", ready.text.as_deref().map(str::to_owned)),
+            ("HtmlBody", ready.html.map(str::to_owned)),
             ("MessageStream", self.stream.clone()),
             ("Tag", Some(tag(message))),
             ("TrackLinks", Some("None".to_owned())),
@@ -107,13 +108,10 @@ impl Capabilities for Postmark {
 
 impl Provider for Postmark {
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
-        let ready = mailbox::all_ready(messages, MOST)?;
+        let ready = Ready::all(messages, MOST)?;
         let (path, body) = match &ready[..] {
-            [message] => (SINGLE, self.mail(message)),
-            _ => (
-                SEVERAL,
-                ready.iter().map(|message| self.mail(message)).collect(),
-            ),
+            [mail] => (SINGLE, self.mail(mail)),
+            _ => (SEVERAL, ready.iter().map(|mail| self.mail(mail)).collect()),
         };
         let mut request = json::request(self.endpoint.uri(path)?, &body)?;
         json::secret_header(&mut request.headers, TOKEN, &self.token)?;
@@ -191,7 +189,7 @@ mod tests {
 
     fn postmark() -> Postmark {
         let credentials = fixture::credentials("api_key = hunter2\nmessage_stream = outbound");
-        Postmark::new("", "Example, Ltd. <noreply@example.com>", &credentials).unwrap()
+        Postmark::new("", "\"Example, Ltd.\" <noreply@example.com>", &credentials).unwrap()
     }
 
     #[test]

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mac::sha256_hex;
-use super::mailbox::{self, Mailbox};
+use super::mailbox::{self, Ready};
 use super::{
     Message, MessageOutcome, Provider, Request, Response, bodies, classify, headers, json, tag,
 };
@@ -49,27 +49,28 @@ impl Resend {
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.resend.com", &[SINGLE, SEVERAL])?,
-            from: Mailbox::parse_ascii(from)?.text(),
+            from: mailbox::ascii_sender(from)?.text(),
             authorization: json::bearer(credentials.require("api_key")?),
         })
     }
 
-    fn mail(&self, message: &Message) -> Value {
+    fn mail(&self, ready: &Ready<'_>) -> Value {
+        let message = ready.message;
         let mut mail = Map::new();
         mail.insert("from".to_owned(), json!(self.from));
-        mail.insert("to".to_owned(), json!(message.recipients));
+        mail.insert("to".to_owned(), json!(mailbox::texts(&ready.to)));
         for (name, list) in [
-            ("cc", &message.cc),
-            ("bcc", &message.bcc),
-            ("reply_to", &message.reply_to),
+            ("cc", &ready.cc),
+            ("bcc", &ready.bcc),
+            ("reply_to", &ready.reply_to),
         ] {
             if !list.is_empty() {
-                mail.insert(name.to_owned(), json!(list));
+                mail.insert(name.to_owned(), json!(mailbox::texts(list)));
             }
         }
         mail.insert("subject".to_owned(), json!(message.subject));
-        json::put_some(&mut mail, "text", message.body_text.as_deref());
-        json::put_some(&mut mail, "html", message.body_html.as_deref());
+        json::put_some(&mut mail, "text", ready.text.as_deref());
+        json::put_some(&mut mail, "html", ready.html);
         let id = &message.message_id;
         let headers = headers::all(message).into_iter();
         mail.insert("headers".to_owned(), headers.collect());
@@ -117,13 +118,10 @@ impl Capabilities for Resend {
 
 impl Provider for Resend {
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
-        let ready = mailbox::all_ready(messages, MOST)?;
+        let ready = Ready::all(messages, MOST)?;
         let (path, body) = match &ready[..] {
-            [message] => (SINGLE, self.mail(message)),
-            _ => (
-                SEVERAL,
-                ready.iter().map(|message| self.mail(message)).collect(),
-            ),
+            [mail] => (SINGLE, self.mail(mail)),
+            _ => (SEVERAL, ready.iter().map(|mail| self.mail(mail)).collect()),
         };
         let mut request = json::request(self.endpoint.uri(path)?, &body)?;
         let headers = &mut request.headers;

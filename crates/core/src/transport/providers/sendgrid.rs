@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
-use super::mailbox::{self, Mailbox};
+use super::mailbox::{self, Mailbox, Ready};
 use super::{Message, MessageOutcome, Provider, Request, Response, classify, headers, json, tag};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
@@ -33,29 +33,24 @@ impl SendGrid {
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.sendgrid.com", &[PATH])?,
-            from: Mailbox::parse(from)?,
+            from: mailbox::sender(from)?,
             authorization: json::bearer(credentials.require("api_key")?),
         })
     }
 
-    fn body(&self, message: &Message) -> Value {
-        let mut from = Map::new();
-        from.insert("email".to_owned(), json!(self.from.address()));
-        json::put_some(&mut from, "name", self.from.name());
+    fn body(&self, ready: &Ready<'_>) -> Value {
+        let message = ready.message;
         let contents = [
-            ("text/plain", &message.body_text),
-            ("text/html", &message.body_html),
+            ("text/plain", ready.text.as_deref()),
+            ("text/html", ready.html),
         ];
         let contents: Vec<Value> = contents
             .into_iter()
-            .filter_map(|(kind, body)| {
-                let body = body.as_deref()?;
-                Some(json!({"type": kind, "value": body}))
-            })
+            .filter_map(|(kind, body)| Some(json!({"type": kind, "value": body?})))
             .collect();
         let mut body = json!({
-            "personalizations": [personalization(message)],
-            "from": from,
+            "personalizations": [personalization(ready)],
+            "from": person(&self.from),
             "subject": message.subject,
             "content": contents,
             "categories": [tag(message)],
@@ -65,8 +60,8 @@ impl SendGrid {
                 "subscription_tracking": {"enable": false},
             },
         });
-        if !message.reply_to.is_empty() {
-            body["reply_to_list"] = people(&message.reply_to, &mut Vec::new());
+        if !ready.reply_to.is_empty() {
+            body["reply_to_list"] = people(&ready.reply_to, &mut Vec::new());
         }
         if message.is_token_mail() {
             // An address that unsubscribed from newsletters still gets its links. Bounces and spam reports are not bypassed.
@@ -76,29 +71,34 @@ impl SendGrid {
     }
 }
 
-/// The addresses that are not among those seen before: SendGrid refuses a mail that names one twice, in any case
-/// of its local part, so this is not [`crate::address::mailboxes`].
-fn people(list: &[String], seen: &mut Vec<String>) -> Value {
+/// A mailbox.
+fn person(mailbox: &Mailbox) -> Value {
+    let mut person = Map::new();
+    person.insert("email".to_owned(), json!(mailbox.address()));
+    json::put_some(&mut person, "name", mailbox.name());
+    Value::Object(person)
+}
+
+/// The mailboxes whose addresses are not among those seen before: SendGrid refuses a mail that names one twice, even if
+/// the case of its local part differs, so this is not [`crate::address::mailboxes`].
+fn people(list: &[Mailbox], seen: &mut Vec<String>) -> Value {
     let mut people = Vec::new();
-    for address in list {
-        let known = address.to_lowercase();
+    for mailbox in list {
+        let known = mailbox.address().to_lowercase();
         if !seen.contains(&known) {
             seen.push(known);
-            people.push(json!({"email": address}));
+            people.push(person(mailbox));
         }
     }
     Value::Array(people)
 }
 
 /// The recipients. An address that is in two lists counts for the first.
-fn personalization(message: &Message) -> Value {
+fn personalization(ready: &Ready<'_>) -> Value {
+    let message = ready.message;
     let mut seen: Vec<String> = Vec::new();
     let mut personalization = Map::new();
-    for (name, list) in [
-        ("to", &message.recipients),
-        ("cc", &message.cc),
-        ("bcc", &message.bcc),
-    ] {
+    for (name, list) in [("to", &ready.to), ("cc", &ready.cc), ("bcc", &ready.bcc)] {
         let people = people(list, &mut seen);
         if people != json!([]) {
             personalization.insert(name.to_owned(), people);
@@ -127,9 +127,9 @@ impl Provider for SendGrid {
         let [message] = messages else {
             return Err("a request carries one mail".to_owned());
         };
-        let message = mailbox::ready(message, MOST)?;
+        let ready = Ready::new(message, MOST)?;
         let uri = self.endpoint.uri(PATH)?;
-        let mut request = json::request(uri, &self.body(&message))?;
+        let mut request = json::request(uri, &self.body(&ready))?;
         json::secret_header(&mut request.headers, AUTHORIZATION, &self.authorization)?;
         Ok(request)
     }

@@ -9,11 +9,12 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Map, Value, json};
 
 use super::endpoint::Endpoint;
-use super::mailbox::{self, Mailbox};
+use super::mailbox::{self, Mailbox, Ready};
 use super::sigv4::Signer;
 use super::{
     Message, MessageOutcome, Provider, Request, Response, bodies, classify, headers, json, tag,
 };
+use crate::address::mailbox::bare;
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
@@ -54,18 +55,19 @@ impl Ses {
             .to_owned();
         Ok(Self {
             endpoint,
-            from: Mailbox::parse_ascii(from)?.ascii_text(),
+            from: mailbox::ascii_text(&mailbox::ascii_sender(from)?),
             configuration_set: credentials.get("configuration_set").map(str::to_owned),
             signer: Signer::new(credentials, &region, "ses")?,
         })
     }
 
-    fn single(&self, message: &Message) -> Value {
+    fn single(&self, ready: &Ready<'_>) -> Value {
+        let message = ready.message;
         let mut body = Map::new();
-        put_body(&mut body, "Text", message.body_text.as_deref());
-        put_body(&mut body, "Html", message.body_html.as_deref());
-        let mut request = self.envelope(&message.reply_to);
-        request.insert("Destination".to_owned(), destination(message));
+        put_body(&mut body, "Text", ready.text.as_deref());
+        put_body(&mut body, "Html", ready.html);
+        let mut request = self.envelope(&ready.reply_to);
+        request.insert("Destination".to_owned(), destination(ready));
         request.insert(
             "Content".to_owned(),
             json!({"Simple": {
@@ -78,29 +80,27 @@ impl Ses {
         Value::Object(request)
     }
 
-    fn bulk(&self, messages: &[&Message]) -> Value {
+    fn bulk(&self, mails: &[Ready<'_>]) -> Value {
         let mut content = Map::new();
         content.insert("Subject".to_owned(), json!("{{subject}}"));
-        let has = |part: fn(&Message) -> &Option<String>| {
-            messages.iter().any(|message| part(message).is_some())
-        };
-        if has(|message| &message.body_text) {
+        if mails.iter().any(|ready| ready.text.is_some()) {
             content.insert("Text".to_owned(), json!("{{text}}"));
         }
-        if has(|message| &message.body_html) {
+        if mails.iter().any(|ready| ready.html.is_some()) {
             content.insert("Html".to_owned(), json!("{{html}}"));
         }
-        let entries: Vec<Value> = messages
+        let entries: Vec<Value> = mails
             .iter()
-            .map(|message| {
+            .map(|ready| {
+                let message = ready.message;
                 // All variables of the template must be present, or SES accepts the mail and does not send it.
                 let values = json!({
                     "subject": message.subject,
-                    "text": message.body_text.as_deref().unwrap_or(""),
-                    "html": message.body_html.as_deref().unwrap_or(""),
+                    "text": ready.text.as_deref().unwrap_or(""),
+                    "html": ready.html.unwrap_or(""),
                 });
                 json!({
-                    "Destination": destination(message),
+                    "Destination": destination(ready),
                     "ReplacementEmailContent": {
                         "ReplacementTemplate": {"ReplacementTemplateData": values.to_string()},
                     },
@@ -110,7 +110,7 @@ impl Ses {
             })
             .collect();
         // The same for all, see `may_share`.
-        let reply_to = messages.first().map_or(&[][..], |first| &first.reply_to);
+        let reply_to = mails.first().map_or(&[][..], |first| &first.reply_to);
         let mut request = self.envelope(reply_to);
         request.insert(
             "DefaultContent".to_owned(),
@@ -123,11 +123,11 @@ impl Ses {
         Value::Object(request)
     }
 
-    fn envelope(&self, reply_to: &[String]) -> Map<String, Value> {
+    fn envelope(&self, reply_to: &[Mailbox]) -> Map<String, Value> {
         let mut envelope = Map::new();
         envelope.insert("FromEmailAddress".to_owned(), json!(self.from));
         if !reply_to.is_empty() {
-            envelope.insert("ReplyToAddresses".to_owned(), json!(reply_to));
+            envelope.insert("ReplyToAddresses".to_owned(), ascii_texts(reply_to));
         }
         let set = self.configuration_set.as_deref();
         json::put_some(&mut envelope, "ConfigurationSetName", set);
@@ -152,15 +152,20 @@ fn put_body(body: &mut Map<String, Value>, name: &str, text: Option<&str>) {
     }
 }
 
-fn destination(message: &Message) -> Value {
+/// SES copies names into the header.
+fn ascii_texts(list: &[Mailbox]) -> Value {
+    list.iter().map(mailbox::ascii_text).collect()
+}
+
+fn destination(ready: &Ready<'_>) -> Value {
     let mut destination = Map::new();
     for (name, list) in [
-        ("ToAddresses", &message.recipients),
-        ("CcAddresses", &message.cc),
-        ("BccAddresses", &message.bcc),
+        ("ToAddresses", &ready.to),
+        ("CcAddresses", &ready.cc),
+        ("BccAddresses", &ready.bcc),
     ] {
         if !list.is_empty() {
-            destination.insert(name.to_owned(), json!(list));
+            destination.insert(name.to_owned(), ascii_texts(list));
         }
     }
     Value::Object(destination)
@@ -181,8 +186,9 @@ fn tags(message: &Message) -> Value {
     ])
 }
 
-/// Whether an address has a local part that SES does not take, which it takes in ASCII only. Domains are converted.
-fn has_foreign_local_part(address: &str) -> bool {
+/// Whether a mailbox has a local part that SES does not take, which it takes in ASCII only. Domains are converted.
+fn has_foreign_local_part(mailbox: &str) -> bool {
+    let address = bare(mailbox);
     let local = address.rsplit_once('@').map_or(address, |(local, _)| local);
     !local.is_ascii()
 }
@@ -191,7 +197,7 @@ fn refuse_foreign_local_parts(message: &Message) -> Result<(), String> {
     for (name, list) in message.address_lists() {
         if let Some(index) = list
             .iter()
-            .position(|address| has_foreign_local_part(address))
+            .position(|mailbox| has_foreign_local_part(mailbox))
         {
             let place = index + 1;
             return Err(format!(
@@ -251,13 +257,12 @@ impl Capabilities for Ses {
 
 impl Provider for Ses {
     fn request(&self, messages: &[&Message], now: SystemTime) -> Result<Request, String> {
-        let ready = mailbox::all_ready(messages, MOST)?;
-        let ready: Vec<&Message> = ready.iter().map(AsRef::as_ref).collect();
-        ready
+        let ready = Ready::all(messages, MOST)?;
+        messages
             .iter()
             .try_for_each(|message| refuse_foreign_local_parts(message))?;
-        let (path, body) = match ready[..] {
-            [message] => (SINGLE, self.single(message)),
+        let (path, body) = match &ready[..] {
+            [mail] => (SINGLE, self.single(mail)),
             _ => (SEVERAL, self.bulk(&ready)),
         };
         let mut request = json::request(self.endpoint.uri(path)?, &body)?;

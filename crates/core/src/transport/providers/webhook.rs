@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mac::MacKey;
-use super::mailbox::Mailbox;
+use super::mailbox;
 use super::{Message, MessageOutcome, Provider, Request, Response, bodies, classify, json};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
@@ -84,7 +84,7 @@ impl Webhook {
         Ok(Self {
             uri: Endpoint::new(endpoint, "")?.uri("")?,
             from: (!from.is_empty())
-                .then(|| Mailbox::parse(from).map(|mailbox| mailbox.text().to_owned()))
+                .then(|| mailbox::sender(from).map(|sender| sender.text()))
                 .transpose()?,
             secrets,
         })

@@ -3,10 +3,9 @@
 use super::extensions::Extensions;
 use super::outcome::Stage;
 use crate::address;
-use crate::message::Message;
 use crate::transport::mime;
 use crate::transport::providers::MessageOutcome;
-use crate::transport::providers::mailbox::Mailbox;
+use crate::transport::providers::mailbox::{Mailbox, Ready};
 
 /// The envelope and content of one message.
 pub(super) struct Envelope<'m> {
@@ -24,17 +23,17 @@ pub(super) struct Envelope<'m> {
 }
 
 impl<'m> Envelope<'m> {
-    /// The envelope of a message that [`crate::transport::providers::mailbox::ready`] prepared and [`mime::build`] wrote.
-    pub fn new(from: &'m Mailbox, message: &'m Message, content: &'m [u8]) -> Self {
-        let lists = [&message.recipients, &message.cc, &message.bcc];
-        let recipients = address::mailboxes(lists.into_iter().flatten().map(String::as_str));
+    /// The envelope of a message that [`mime::build`] wrote.
+    pub fn new(from: &'m Mailbox, ready: &'m Ready<'_>, content: &'m [u8]) -> Self {
+        let message = ready.message;
+        let recipients = address::mailboxes(ready.recipients().map(Mailbox::address));
         Self {
             from: from.address(),
             recipients,
             id: &message.message_id,
             attempts: message.attempts,
             is_last_attempt: message.is_last_attempt,
-            needs_utf8: mime::needs_utf8(from, message),
+            needs_utf8: mime::needs_utf8(from, ready),
             content,
         }
     }
