@@ -17,6 +17,11 @@ CREATE DOMAIN @extschema@._addresses AS text[]
 COMMENT ON DOMAIN @extschema@._addresses IS
     'Internal. Mail addresses, none of them null or empty, without control characters.';
 
+CREATE DOMAIN @extschema@._from_address AS text
+    CONSTRAINT outbox_from_address_must_not_exceed_1024_octets CHECK (octet_length(VALUE) <= 1024)
+    CONSTRAINT outbox_from_address_must_be_one_line CHECK (@extschema@._line_problem(VALUE) IS NULL);
+COMMENT ON DOMAIN @extschema@._from_address IS 'Internal. A mail address with or without a name, without control characters.';
+
 CREATE DOMAIN @extschema@._recipients AS @extschema@._addresses
     CONSTRAINT outbox_recipients_must_not_be_empty CHECK (cardinality(VALUE) > 0);
 COMMENT ON DOMAIN @extschema@._recipients IS 'Internal. At least one mail address.';
@@ -98,6 +103,7 @@ CREATE TABLE @extschema@.outbox (
     cc @extschema@._addresses NOT NULL DEFAULT '{}',
     bcc @extschema@._addresses NOT NULL DEFAULT '{}',
     reply_to @extschema@._addresses NOT NULL DEFAULT '{}',
+    from_address @extschema@._from_address,
     subject @extschema@._one_line,
     body_text @extschema@._body,
     body_html @extschema@._body,

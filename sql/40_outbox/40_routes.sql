@@ -74,6 +74,30 @@ $$;
 COMMENT ON FUNCTION @extschema@._knows_transport(text) IS
     'Internal. Whether mail may name this transport: it is empty, mailroom.transport, in routes, or published by a deliverer.';
 
+CREATE FUNCTION @extschema@._allows_sender(patterns text[], mailbox text) RETURNS boolean
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_allows_sender_wrapper';
+COMMENT ON FUNCTION @extschema@._allows_sender(text[], text) IS
+    'Internal. Whether one of these patterns, an address or *@ and a domain, allows the address of this mailbox.';
+
+CREATE FUNCTION @extschema@._may_send_from(transport text, from_address text) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF from_address IS NULL OR transport = '' THEN
+        RETURN true;
+    END IF;
+    RETURN (
+        SELECT coalesce(bool_or(@extschema@._allows_sender(t.allow_from, _may_send_from.from_address)), true)
+        FROM @extschema@.transports t
+        WHERE t.name = _may_send_from.transport COLLATE "C"
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._may_send_from(text, text) IS
+    'Internal. Whether allow_from of this transport, as any deliverer published it, allows this sender; true if none published it or clients deliver.';
+
 CREATE FUNCTION @extschema@._outbox_route() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp

@@ -52,6 +52,13 @@ BEGIN
         PERFORM @extschema@._refuse(message.ordinal, problem[1], NULL::text, problem[2], problem[3]);
     END IF;
     message.transport := coalesce(message.transport, @extschema@._route(mail.kind));
+    IF mail.from_address IS NOT NULL AND NOT @extschema@._may_send_from(message.transport, mail.from_address) THEN
+        PERFORM @extschema@._refuse(
+            message.ordinal, '42501'::text, NULL::text,
+            format('from_address is not allowed by allow_from of transport "%s"', message.transport),
+            'Add the address, or *@ and its domain, to allow_from in the transports file, or use another transport.'::text
+        );
+    END IF;
     RETURN message;
 END;
 $$;

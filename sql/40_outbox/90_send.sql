@@ -22,7 +22,8 @@ CREATE FUNCTION @extschema@.mailroom_send(
     on_conflict text DEFAULT NULL,
     message_id uuid DEFAULT NULL,
     transport text DEFAULT NULL,
-    reply_to text DEFAULT NULL
+    reply_to text DEFAULT NULL,
+    from_address text DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -36,7 +37,7 @@ DECLARE
             coalesce(mailroom_send.kind, 'message'), coalesce(mailroom_send.data, '{}'),
             coalesce(mailroom_send.send_at, now()), mailroom_send.expires_at, coalesce(mailroom_send.priority, 0),
             coalesce(mailroom_send.max_attempts, @extschema@._max_attempts()), mailroom_send.item_key, mailroom_send.group_key,
-            coalesce(mailroom_send.message_id, @extschema@._message_id())
+            coalesce(mailroom_send.message_id, @extschema@._message_id()), mailroom_send.from_address
         )::@extschema@._mail
     );
 BEGIN

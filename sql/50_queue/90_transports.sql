@@ -29,7 +29,7 @@ COMMENT ON TABLE @extschema@.transports IS
 COMMENT ON COLUMN @extschema@.transports.deliverer IS 'The claimant that delivers through it.';
 COMMENT ON COLUMN @extschema@.transports.provider IS 'The provider, as in the transports file.';
 COMMENT ON COLUMN @extschema@.transports.allow_from IS
-    'Sender addresses, or patterns of them, from the transports file. They have no effect: all mail is from its own address.';
+    'Sender addresses, or *@ and a domain, that from_address of a mail may have; by default the address of its own sender.';
 COMMENT ON COLUMN @extschema@.transports.reason IS 'Why it is in that state; NULL while it is healthy.';
 COMMENT ON COLUMN @extschema@.transports.since IS 'Since when it is in that state.';
 COMMENT ON COLUMN @extschema@.transports.next_probe_at IS 'When the next probe is sent, if it waits.';

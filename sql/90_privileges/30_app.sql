@@ -58,6 +58,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._default_transport(),
     @extschema@._route(text),
     @extschema@._knows_transport(text),
+    @extschema@._may_send_from(text, text),
     @extschema@._mail_due(timestamptz, boolean, boolean),
     @extschema@._max_attempts()
 TO mailroom_app;

@@ -52,6 +52,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._default_transport(),
     @extschema@._contents(@extschema@._mail),
     @extschema@._route(text),
+    @extschema@._allows_sender(text[], text),
     @extschema@._knows_transport(text),
     @extschema@._account_is_plain(text, text),
     @extschema@._account_problem(text, text),

@@ -8,7 +8,7 @@ use pgrx::prelude::*;
 
 use crate::pg::encoding::{self, Element};
 use crate::settings;
-use mailroom_core::address::mailbox;
+use mailroom_core::address::{self, mailbox};
 use mailroom_core::scheduling::{Body, Data, Draft, Limits, Refusal, Text, check};
 
 /// The mailboxes of a list as in a mail header (RFC 5322 section 3.4), each as it is written.
@@ -33,6 +33,19 @@ fn _bare_addresses(mailboxes: Option<Array<&[u8]>>) -> Vec<Element> {
     };
     let mailboxes = mailboxes.iter().flat_map(Array::iter).flatten();
     mailboxes.filter_map(bare).collect()
+}
+
+/// Whether one of these patterns allows the address of this mailbox.
+#[pg_extern(sql = false)]
+fn _allows_sender(patterns: Option<Array<&[u8]>>, mailbox: Option<&[u8]>) -> bool {
+    let Some(mailbox) = mailbox.and_then(encoding::to_utf8) else {
+        return false;
+    };
+    let from = mailbox::bare(&mailbox);
+    let patterns = patterns.iter().flat_map(Array::iter).flatten();
+    patterns
+        .filter_map(encoding::to_utf8)
+        .any(|pattern| address::is_allowed(&pattern, from))
 }
 
 fn text(text: &[u8]) -> Text<'_> {
@@ -74,6 +87,7 @@ fn _message_problem(
     max_attempts: Option<i32>,
     item_key: Option<&[u8]>,
     group_key: Option<&[u8]>,
+    from_address: Option<&[u8]>,
     now: TimestampWithTimeZone,
 ) -> Option<Vec<Element>> {
     let draft = Draft {
@@ -83,6 +97,7 @@ fn _message_problem(
             list(bcc.as_ref()),
             list(reply_to.as_ref()),
         ],
+        from_address: from_address.map(text),
         subject: subject.map(text),
         body_text: body(body_text),
         body_html: body(body_html),

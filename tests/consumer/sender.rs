@@ -7,8 +7,9 @@ use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, NoTls, Row};
 
 fn send(smtp: &SmtpTransport, mail: &Row) -> Result<(), Box<dyn Error>> {
+    let from: Option<&str> = mail.get("from_address");
     let mut message = Message::builder()
-        .from("Example <noreply@example.com>".parse()?)
+        .from(from.unwrap_or("Example <noreply@example.com>").parse()?)
         .subject(mail.get::<_, String>("subject"))
         .message_id(Some(mail.get("message_id")));
     for to in mail.get::<_, Vec<String>>("recipients") {
@@ -38,7 +39,7 @@ fn send(smtp: &SmtpTransport, mail: &Row) -> Result<(), Box<dyn Error>> {
 
 pub fn deliver(db: &mut Client, smtp: &SmtpTransport) -> Result<(), Box<dyn Error>> {
     let claim = "SELECT id, format('<%s@example.com>', message_id) AS message_id, recipients, cc, bcc, \
-                 reply_to, subject, body_text, body_html FROM mailroom_claim(20)";
+                 reply_to, from_address, subject, body_text, body_html FROM mailroom_claim(20)";
     db.batch_execute("LISTEN outbox_due")?;
     loop {
         let mails = db.query(claim, &[])?;

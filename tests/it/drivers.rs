@@ -161,7 +161,7 @@ fn the_sender_of_the_book_for_node_delivers() {
     client
         .batch_execute(
             "SELECT mailroom_send('bob@example.com', 'S', 'Text', '<p>HTML</p>', cc => 'carol@example.com', \
-                 bcc => 'dave@example.com', reply_to => 'help@example.net'); \
+                 bcc => 'dave@example.com', reply_to => 'help@example.net', from_address => 'Orders <orders@example.com>'); \
              SELECT mailroom_send('ann@example.com', 'S', 'T', send_at => clock_timestamp() + interval '300 ms')",
         )
         .unwrap();
@@ -182,6 +182,7 @@ fn the_sender_of_the_book_for_node_delivers() {
         "{bob}"
     );
     assert!(bob.contains("Reply-To: help@example.net"), "{bob}");
+    assert!(bob.contains("From: Orders <orders@example.com>"), "{bob}");
     assert!(
         bob.contains("dave@example.com") && !bob.contains("Bcc:"),
         "{bob}"

@@ -124,7 +124,7 @@ fn the_python_sender_delivers_by_smtp() {
         .batch_execute(
             "INSERT INTO accounts (email, login) VALUES ('ada@example.com', 'ada'); \
              SELECT mailroom_send('bob@example.com', 'Später', 'Text', cc => 'carol@example.com', bcc => 'dave@example.com', \
-                 reply_to => 'help@example.net', send_at => clock_timestamp() + interval '300 ms')",
+                 reply_to => 'Help <help@example.net>', from_address => 'Orders <orders@example.com>', send_at => clock_timestamp() + interval '300 ms')",
         )
         .unwrap();
     eventually("two mails to be sent", || {
@@ -147,7 +147,8 @@ fn the_python_sender_delivers_by_smtp() {
     assert!(to("ada@example.com").contains("text/html"));
     let bob = to("bob@example.com");
     assert!(bob.contains("Cc: carol@example.com"));
-    assert!(bob.contains("Reply-To: help@example.net"), "{bob}");
+    assert!(bob.contains("help@example.net"), "{bob}");
+    assert!(bob.contains("From: Orders <orders@example.com>"), "{bob}");
     assert!(bob.contains("dave@example.com"), "X-RcptTo has everybody");
     assert!(!bob.contains("Bcc:"));
 
@@ -192,7 +193,7 @@ fn the_rust_sender_delivers_by_smtp() {
     client
         .batch_execute(
             "SELECT mailroom_send('bob@example.com, eve@example.com', 'Später', 'Text', cc => 'carol@example.com', \
-                 bcc => 'dave@example.com', reply_to => 'help@example.net', send_at => clock_timestamp() + interval '300 ms'); \
+                 bcc => 'dave@example.com', reply_to => 'Help <help@example.net>', from_address => 'Orders <orders@example.com>', send_at => clock_timestamp() + interval '300 ms'); \
              SELECT mailroom_send('ann@example.com', 'Both', 'Text', '<p>HTML</p>')",
         )
         .unwrap();
@@ -214,7 +215,8 @@ fn the_rust_sender_delivers_by_smtp() {
     assert!(of("ann@example.com").contains("text/html"));
     let bob = of("bob@example.com");
     assert!(bob.contains("Cc: carol@example.com"), "{bob}");
-    assert!(bob.contains("Reply-To: help@example.net"), "{bob}");
+    assert!(bob.contains("help@example.net"), "{bob}");
+    assert!(bob.contains("From: Orders <orders@example.com>"), "{bob}");
     assert!(bob.contains("dave@example.com"), "X-RcptTo has everybody");
     assert!(!bob.contains("Bcc:"), "{bob}");
 }

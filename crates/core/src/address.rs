@@ -166,6 +166,19 @@ pub fn is_same_mailbox(one: &str, other: &str) -> bool {
     }
 }
 
+/// Whether a pattern of `allow_from` allows this address: an address, or `*@domain` for all addresses of a domain.
+pub fn is_allowed(pattern: &str, address: &str) -> bool {
+    match (pattern.strip_prefix("*@"), address.rsplit_once('@')) {
+        (Some(domain), Some((_, other))) => {
+            match (domain_to_ascii(domain), domain_to_ascii(other)) {
+                (Some(domain), Some(other)) => domain.eq_ignore_ascii_case(&other),
+                _ => false,
+            }
+        }
+        _ => is_same_mailbox(pattern, address),
+    }
+}
+
 /// The addresses, each mailbox once, as it is first written.
 pub fn mailboxes<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let mut mailboxes: Vec<&str> = Vec::new();

@@ -26,6 +26,8 @@ read_by_name! {
         /// Mailboxes of the Reply-To header; without any, answers go to the sender. A redirection leaves them, because
         /// nothing is sent to them.
         pub reply_to: Vec<String>,
+        /// The mailbox that the mail is from; `None` for that of the transport.
+        pub from_address: Option<String>,
         /// Without line breaks.
         pub subject: String,
         /// The plain body.

@@ -42,6 +42,8 @@ pub type Time = i64;
 pub struct Draft<'a> {
     /// recipients, cc, bcc and reply_to.
     pub lists: [Vec<Option<Text<'a>>>; 4],
+    /// The mailbox that the mail is from.
+    pub from_address: Option<Text<'a>>,
     /// The subject.
     pub subject: Option<Text<'a>>,
     /// The plain body.
@@ -130,6 +132,9 @@ pub fn check(draft: &Draft<'_>, limits: Limits) -> Result<(), Refusal> {
     for (name, list) in LISTS.iter().zip(&draft.lists) {
         check_addresses(name, list).map_err(Refusal::Address)?;
     }
+    if let Some(from) = &draft.from_address {
+        check_mailbox("from_address", from).map_err(Refusal::Address)?;
+    }
     let checks = [check_numbers_of_addresses, check_texts, check_numbers];
     for check in checks {
         check(draft).map_err(Refusal::Value)?;
@@ -143,16 +148,23 @@ fn check_addresses(name: &str, list: &[Option<Text<'_>>]) -> Result<(), String> 
         let place = index + 1;
         match found {
             None => return Err(format!("{name}[{place}] is null")),
-            Some(Text::Unread) => return Err(format!("{name}[{place}] {NOT_READ}")),
-            Some(Text::Read(found)) => {
-                if let Err(problem) = Mailbox::parse(found) {
-                    let quote = line::quoted(found, QUOTE_MAX);
-                    return Err(format!("{name}[{place}] {quote} {problem}"));
-                }
-            }
+            Some(found) => check_mailbox(&format!("{name}[{place}]"), found)?,
         }
     }
     Ok(())
+}
+
+fn check_mailbox(name: &str, text: &Text<'_>) -> Result<(), String> {
+    let Text::Read(text) = text else {
+        return Err(format!("{name} {NOT_READ}"));
+    };
+    match Mailbox::parse(text) {
+        Ok(_) => Ok(()),
+        Err(problem) => Err(format!(
+            "{name} {} {problem}",
+            line::quoted(text, QUOTE_MAX)
+        )),
+    }
 }
 
 fn check_numbers_of_addresses(draft: &Draft<'_>) -> Result<(), String> {

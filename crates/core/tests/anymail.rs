@@ -43,6 +43,8 @@ struct Mail {
     cc: &'static [&'static str],
     bcc: &'static [&'static str],
     reply_to: &'static [&'static str],
+    /// A sender of its own.
+    own_from: Option<&'static str>,
     subject: &'static str,
     text: Option<&'static str>,
     html: Option<&'static str>,
@@ -55,12 +57,13 @@ const PLAIN: Mail = Mail {
     cc: &[],
     bcc: &[],
     reply_to: &[],
+    own_from: None,
     subject: "Hello",
     text: Some("Dear Ada,\n\nsee {{you}} & <us>\n"),
     html: None,
 };
 
-const MAILS: [Mail; 11] = [
+const MAILS: [Mail; 13] = [
     PLAIN,
     Mail {
         name: "text and HTML",
@@ -81,6 +84,25 @@ const MAILS: [Mail; 11] = [
     Mail {
         name: "answers to several addresses",
         reply_to: &["help@example.net", "o'hara+tag@bücher.example"],
+        ..PLAIN
+    },
+    Mail {
+        name: "a sender of its own",
+        own_from: Some("\"Orders, \\\"Ltd.\\\"\" <orders@example.com>"),
+        ..PLAIN
+    },
+    Mail {
+        name: "people with names",
+        to: &[
+            "Ann Lee <ann@example.com>",
+            "\"Lee, \\\"Bob\\\"\" <bob@example.com>",
+            "Zoë Müller <zoe@example.com>",
+        ],
+        cc: &[
+            "\"Büro, das \\\"große\\\" an der langen und sehr breiten Straße\" <office@example.com>",
+        ],
+        bcc: &["Ann M. Lee <a.m@example.com>"],
+        reply_to: &["Hilfe für alle <help@example.net>"],
         ..PLAIN
     },
     Mail {
@@ -264,6 +286,7 @@ fn message(mail: &Mail) -> Message {
         cc: list(mail.cc),
         bcc: list(mail.bcc),
         reply_to: list(mail.reply_to),
+        from_address: mail.own_from.map(str::to_owned),
         subject: mail.subject.to_owned(),
         body_text: mail.text.map(str::to_owned),
         body_html: mail.html.map(str::to_owned),
@@ -301,7 +324,7 @@ fn request(provider: &str, keys: &str, mail: &Mail) -> Value {
 /// The same mail for anymail.
 fn for_anymail(mail: &Mail) -> Value {
     json!({
-        "from": mail.from,
+        "from": mail.own_from.unwrap_or(mail.from),
         "to": mail.to,
         "cc": mail.cc,
         "bcc": mail.bcc,

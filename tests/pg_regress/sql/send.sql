@@ -45,9 +45,10 @@ SELECT count(*) FROM outbox WHERE recipients = ARRAY['gone@example.com'];
 -- Names of people, stored as they were given.
 SELECT mailroom_send(
     'Ann Lee <ann@example.com>,"Lee, \"Bob\"" <bob@example.com> , <c@example.com>', 'S', 'T', cc => ' "a, b" <d@example.com>',
-    bcc => 'Ann M. Lee<e@example.com>', reply_to => '=?utf-8?q?x?= <f@example.com>', item_key => 'names'
+    bcc => 'Ann M. Lee<e@example.com>', reply_to => '=?utf-8?q?x?= <f@example.com>', item_key => 'names',
+    from_address => '"Shop, Ltd." <shop@example.com>'
 ) IS NOT NULL AS scheduled;
-SELECT unnest(recipients) AS recipients, cc, bcc, reply_to FROM outbox WHERE item_key = 'names';
+SELECT unnest(recipients) AS recipients, cc, bcc, reply_to, from_address FROM outbox WHERE item_key = 'names';
 SELECT a.addresses FROM _mail_addresses a JOIN outbox o USING (id) WHERE o.item_key = 'names';
 SELECT mailroom_send_many('[{"recipients": ["Ann Lee <ann@example.com>", "\"Lee, Bob\" <bob@example.com>"], "cc": "\"x, y\" <x@example.com>", "subject": "S", "body_text": "T", "item_key": "array"}]') IS NOT NULL AS scheduled;
 SELECT recipients, cc FROM outbox WHERE item_key = 'array';
@@ -75,6 +76,10 @@ SELECT mailroom_send('a@' || repeat(repeat('d', 63) || '.', 4) || 'com', 'S', 'T
 SELECT mailroom_send('a@example.com', 'S', 'T', cc => 'b@example.com, c@@example.com');
 SELECT mailroom_send('a@example.com', 'S', 'T', bcc => ',');
 SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => 'b@example.com, Help <c@>');
+SELECT mailroom_send('a@example.com', 'S', 'T', from_address => 'Shop');
+SELECT mailroom_send('a@example.com', 'S', 'T', from_address => '');
+SELECT mailroom_send('a@example.com', 'S', 'T', from_address => 'a@example.com, b@example.com');
+SELECT mailroom_send('a@example.com', 'S', 'T', from_address => E'Shop\nBcc: x@example.com <shop@example.com>');
 SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => E'b@example.com\r\nBcc: c@example.com');
 SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => (SELECT string_agg(n || '@example.com', ',') FROM generate_series(1, 10) n)) IS NOT NULL AS ten;
 SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => (SELECT string_agg(n || '@example.com', ',') FROM generate_series(1, 11) n));

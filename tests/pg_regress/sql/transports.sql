@@ -238,6 +238,17 @@ DELETE FROM routes;
 SELECT _publish_transports('mailroom worker/1/a', '[{"name": "one", "provider": "ses", "allow_from": ["*@example.com"], "state": "healthy", "ambiguous": 2}, {"name": "two", "provider": "smtp", "state": "paused", "reason": "connection refused", "next_probe_at": 2000000000.5}]');
 SELECT _publish_transports('elsewhere', '[{"name": "one", "provider": "log", "state": null}]');
 SELECT name, provider, deliverer, state, reason, extract(epoch FROM next_probe_at) AS next_probe_at, ambiguous, allow_from FROM mailroom_transports ORDER BY deliverer, name;
+-- The sender of a mail is one that the transport allows; of a transport that nobody published, nothing is known.
+BEGIN;
+SELECT mailroom_send('a@example.com', 'S', 'T', from_address => 'Ann Lee <ann@EXAMPLE.com>', transport => 'one') IS NOT NULL AS allowed;
+SELECT mailroom_send('a@example.com', 'S', 'T', from_address => 'ann@example.org', transport => '') IS NOT NULL AS allowed;
+SAVEPOINT refused;
+SELECT mailroom_send('a@example.com', 'S', 'T', from_address => 'Ann Lee <ann@sub.example.com>', transport => 'one');
+ROLLBACK TO refused;
+SELECT mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T", "transport": "one", "from_address": "ann@example.org"}]');
+ROLLBACK TO refused;
+SELECT mailroom_send('a@example.com', 'S', 'T', from_address => 'ann@example.com', transport => 'two');
+ROLLBACK;
 UPDATE transports SET since = '2026-01-01 00:00:00+00';
 SELECT _publish_transports('mailroom worker/1/a', '[{"name": "three", "provider": "log"}, {"name": "one", "provider": "ses", "state": "slowed", "reason": "429"}, {"name": "two", "provider": "smtp", "state": "paused", "reason": "timeout"}]');
 SELECT name, deliverer, state, reason, since = '2026-01-01 00:00:00+00' AS since_before FROM mailroom_transports ORDER BY deliverer, name;

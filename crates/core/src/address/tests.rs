@@ -312,3 +312,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_pattern_allows() {
+    for (pattern, address) in [
+        ("*@example.com", "ann@Example.com"),
+        ("*@bücher.example", "ann@xn--bcher-kva.example"),
+        ("shop@example.com", "shop@EXAMPLE.com"),
+    ] {
+        assert!(is_allowed(pattern, address), "{pattern} {address}");
+    }
+    for (pattern, address) in [
+        ("*@example.com", "ann@sub.example.com"),
+        ("*@example.com", "ann@example.com.evil.example"),
+        ("*@example.com", "ann@badexample.com"),
+        ("*@example.com", "example.com"),
+        ("shop@example.com", "Shop@example.com"),
+        ("shop@example.com", "shop@example.org"),
+        ("", "shop@example.com"),
+    ] {
+        assert!(!is_allowed(pattern, address), "{pattern} {address}");
+    }
+}

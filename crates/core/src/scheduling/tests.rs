@@ -18,6 +18,7 @@ type Set = fn(&mut Draft<'static>, Option<Text<'static>>);
 fn draft() -> Draft<'static> {
     Draft {
         lists: [vec![text("a@example.com")], vec![], vec![], vec![]],
+        from_address: None,
         subject: text("Hi"),
         body_text: Some(Body {
             octets: 5,
@@ -74,6 +75,22 @@ fn an_address_is_named_by_its_place() {
     assert_eq!(
         refused(|draft| draft.lists[3] = vec![Some(Text::Unread)]),
         format!("reply_to[1] {NOT_READ}")
+    );
+    assert_eq!(
+        refused(|draft| draft.from_address = text("Ann Lee <ann@example.com>")),
+        ""
+    );
+    assert_eq!(
+        refused(|draft| draft.from_address = text("Ann <ann>")),
+        "from_address \"Ann <ann>\" has no @"
+    );
+    assert_eq!(
+        refused(|draft| draft.from_address = text("a@b.example, c@d.example")),
+        "from_address \"a@b.example, c@d.example\" has more than one @"
+    );
+    assert_eq!(
+        refused(|draft| draft.from_address = Some(Text::Unread)),
+        format!("from_address {NOT_READ}")
     );
     let mut draft = draft();
     draft.lists[2] = vec![text("nobody")];

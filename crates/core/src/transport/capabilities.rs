@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::rate::Rate;
+use crate::address::{self, mailbox};
 use crate::message::Message;
 
 /// The properties of a transport.
@@ -40,7 +41,27 @@ pub struct DeliveryConfig {
     pub rate: Option<Rate>,
     /// How many ambiguous attempts of one mail are repeated.
     pub max_ambiguous: i32,
+    /// Allowed sender addresses, `*@domain` for all addresses of a domain; empty if neither these nor `from` are given. Mail
+    /// without a sender of its own is from `from` in any case.
+    pub allow_from: Vec<String>,
     /// Identifies the account at the provider: name, provider, endpoint, sender address, digest of the key. Only this
     /// account recognizes a repeated request.
     pub account: String,
+}
+
+impl DeliveryConfig {
+    /// Checks that the transport may send this message: its sender is one of `allow_from`.
+    ///
+    /// # Errors
+    /// That it may not.
+    pub fn check_sender(&self, message: &Message) -> Result<(), String> {
+        let Some(from) = message.from_address.as_deref().map(mailbox::bare) else {
+            return Ok(());
+        };
+        let mut patterns = self.allow_from.iter();
+        if patterns.any(|pattern| address::is_allowed(pattern, from)) {
+            return Ok(());
+        }
+        Err("from_address is not in allow_from of the transport".to_owned())
+    }
 }

@@ -54,9 +54,6 @@ pub struct TransportConfig {
     pub provider_name: &'static str,
     /// The databases that may use the transport; `None` for all.
     pub databases: Option<Vec<String>>,
-    /// Allowed sender addresses, `*@domain` for all addresses of a domain; empty if neither these nor `from` are given. They
-    /// are published and have no effect: all mail is from `from`.
-    pub allow_from: Vec<String>,
     /// The configuration of the state machine.
     pub delivery: DeliveryConfig,
     /// The protocol.
@@ -186,6 +183,7 @@ fn build(section: &Section<'_>, system: &mut System) -> Result<TransportConfig, 
         max_ambiguous: section
             .number("max_ambiguous", 0..=100)?
             .unwrap_or(MAX_AMBIGUOUS),
+        allow_from: allow_from(section, from)?,
         account: [section.name, provider_name, &made.account].join("\n"),
     };
     Ok(TransportConfig {
@@ -194,7 +192,6 @@ fn build(section: &Section<'_>, system: &mut System) -> Result<TransportConfig, 
         databases: section.list("databases", "the name of a database", |name| {
             (!name.is_empty()).then(|| name.to_owned())
         })?,
-        allow_from: allow_from(section, from)?,
         delivery,
         method: made.method,
         state,

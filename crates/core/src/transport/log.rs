@@ -31,8 +31,10 @@ fn line(message: &Message) -> String {
         [] => String::new(),
         original => format!(" instead of {}", original.join(", ")),
     };
+    let from = message.from_address.as_deref();
+    let from = from.map_or_else(String::new, |from| format!(" from {from}"));
     let line = format!(
-        "mail {} ({}) to {}{redirected}: \"{}\": {}",
+        "mail {} ({}){from} to {}{redirected}: \"{}\": {}",
         message.message_id,
         message.kind,
         recipients.join(", "),

@@ -30,12 +30,13 @@ const BASE64_LINE: usize = 57;
 /// Bytes of a `message_id`: a UUID has 36.
 const ID_MAX: usize = 128;
 
-/// The message as sent by `from` at `now`, with CR LF line ends.
+/// The message at `now`, with CR LF line ends. It is from `from`, unless it says whom it is from.
 ///
 /// # Errors
 /// Why the message cannot be written; the reason quotes no part of it.
 pub(super) fn build(from: &Mailbox, ready: &Ready<'_>, now: SystemTime) -> Result<Vec<u8>, String> {
     let message = ready.message;
+    let from = ready.from(from);
     check_id(message)?;
     if line::first_control(&message.subject).is_some() {
         return Err("the subject has a control character".to_owned());
@@ -70,7 +71,7 @@ pub(super) fn build(from: &Mailbox, ready: &Ready<'_>, now: SystemTime) -> Resul
 
 /// Whether the message needs a server with SMTPUTF8: an address has a non-ASCII local part.
 pub(super) fn needs_utf8(from: &Mailbox, ready: &Ready<'_>) -> bool {
-    !from.address().is_ascii() || !ready.is_ascii()
+    !ready.from(from).address().is_ascii() || !ready.is_ascii()
 }
 
 /// Checks the `message_id`, which becomes part of headers, SMTP parameters and file names.

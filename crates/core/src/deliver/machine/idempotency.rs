@@ -103,6 +103,7 @@ mod tests {
             concurrency: 8,
             rate: None,
             max_ambiguous: 1,
+            allow_from: Vec::new(),
             account: ACCOUNT.to_owned(),
         };
         let mut events = VecDeque::from([Event::Configured(Box::new(limits))]);

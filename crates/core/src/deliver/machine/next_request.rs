@@ -5,6 +5,7 @@ use crate::deliver::Time;
 use crate::deliver::mail::Mail;
 use crate::deliver::rate_limiter::added_cost;
 use crate::deliver::retry_batches::is_repeated;
+use crate::deliver::settlements::FailedAttempt;
 
 /// The maximum of [`Deliverer::probe_doublings`].
 const MAX_PROBE_DOUBLINGS: u32 = 6;
@@ -40,6 +41,7 @@ impl Deliverer {
         while mails.len() < batch_limit
             && let Some(next) = self.queue.first()
             && self.may_share(&mails[0], next)
+            && self.may_send(next)
             && !next.is_expired(now)
             && !self.is_unrepeatable(next, now)
             && let sum = cost.saturating_add(added_cost(rate, next))
@@ -139,10 +141,20 @@ impl Deliverer {
             } else if self.is_unrepeatable(&mail, now) {
                 let reason = "so long ago that the provider may not know it again";
                 self.end_ambiguous(&mail, reason);
+            } else if let Some(config) = &self.config
+                && let Err(reason) = config.check_sender(&mail.message)
+            {
+                self.fail(&mail, FailedAttempt::permanent(reason));
             } else {
                 return Some(mail);
             }
         }
+    }
+
+    /// Whether the sender of a mail is allowed. Otherwise it ends when it is the first one.
+    fn may_send(&self, mail: &Mail) -> bool {
+        let config = self.config.as_ref();
+        config.is_some_and(|config| config.check_sender(&mail.message).is_ok())
     }
 
     /// Whether two mails may be in one request. A mail that may have been sent alone is recognized only if it is sent alone

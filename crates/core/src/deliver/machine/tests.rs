@@ -198,6 +198,7 @@ impl World {
             concurrency: self.shape.concurrency,
             rate: self.shape.rate.and_then(Rate::parse),
             max_ambiguous: self.shape.max_ambiguous,
+            allow_from: Vec::new(),
             account: "fake".to_owned(),
         }
     }

@@ -87,7 +87,7 @@ impl Publisher {
             .map(|one| {
                 let columns = FileColumns {
                     provider: one.provider_name,
-                    allow_from: one.allow_from.clone(),
+                    allow_from: one.delivery.allow_from.clone(),
                 };
                 (Arc::clone(&one.name), columns)
             })

@@ -141,20 +141,20 @@ fn the_recipes_are_complete_and_in_their_order() {
     }
     let hook = &all[0];
     assert_eq!(http(hook).1.timeout, method::WEBHOOK_TIMEOUT);
-    assert!(hook.allow_from.is_empty() && hook.serves("any"));
+    assert!(hook.delivery.allow_from.is_empty() && hook.serves("any"));
     let ses = &all[1];
     assert_eq!(ses.delivery.rate.unwrap().unit(), Unit::Recipients);
     assert_eq!(http(ses).1.timeout, method::TIMEOUT);
     assert_eq!(ses.delivery.concurrency, 64);
     assert_eq!(ses.delivery.max_ambiguous, 1);
-    assert_eq!(ses.allow_from, ["shop@example.com"]);
+    assert_eq!(ses.delivery.allow_from, ["shop@example.com"]);
     let postmark = &all[3];
     assert_eq!(postmark.provider_name, "postmark");
     assert_eq!(postmark.delivery.concurrency, 8);
     assert_eq!(postmark.delivery.max_ambiguous, 0);
     assert_eq!(http(postmark).1.timeout, Duration::from_secs(20));
     assert_eq!(http(postmark).1.connect_timeout, Duration::from_millis(250));
-    assert_eq!(postmark.allow_from, ["*@example.com"]);
+    assert_eq!(postmark.delivery.allow_from, ["*@example.com"]);
     assert!(postmark.serves("shop") && !postmark.serves("other"));
 }
 

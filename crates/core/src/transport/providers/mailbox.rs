@@ -106,6 +106,8 @@ pub fn fold(name: &str, value: String) -> String {
 pub struct Ready<'m> {
     /// The mail itself.
     pub message: &'m Message,
+    /// The sender, if the mail has its own.
+    from: Option<Mailbox>,
     /// The To header.
     pub to: Vec<Mailbox>,
     /// The Cc header.
@@ -128,8 +130,12 @@ impl<'m> Ready<'m> {
     pub fn new(message: &'m Message, most: usize) -> Result<Self, String> {
         read("original_recipients", &message.original_recipients)?;
         let [to, cc, bcc, reply_to] = message.address_lists();
+        let from = message.from_address.as_deref().map(|text| {
+            Mailbox::parse(text).map_err(|why| format!("from_address {}", invalid(why)))
+        });
         let ready = Self {
             message,
+            from: from.transpose()?,
             to: read(to.0, to.1)?,
             cc: read(cc.0, cc.1)?,
             bcc: read(bcc.0, bcc.1)?,
@@ -161,6 +167,25 @@ impl<'m> Ready<'m> {
             .iter()
             .map(|message| Self::new(message, most))
             .collect()
+    }
+
+    /// The sender: that of the mail, or else of the transport.
+    pub fn from<'a>(&'a self, transport: &'a Mailbox) -> &'a Mailbox {
+        self.from.as_ref().unwrap_or(transport)
+    }
+
+    /// As [`Self::from`], for a provider that takes an address in ASCII only, or loses the mail.
+    ///
+    /// # Errors
+    /// If the address of the mail is not in ASCII.
+    pub fn ascii_from<'a>(&'a self, transport: &'a Mailbox) -> Result<&'a Mailbox, String> {
+        let from = self.from(transport);
+        if from.address().is_ascii() {
+            return Ok(from);
+        }
+        let problem =
+            "from_address has letters beyond ASCII before the @, which the provider does not take";
+        Err(problem.to_owned())
     }
 
     /// All that receive the mail.
@@ -273,6 +298,10 @@ mod tests {
         assert_eq!(
             check_with(|m| m.cc = vec!["Ann (work) <ann@example.com>".to_owned()]),
             "cc[1] has a character that no name has without quotes"
+        );
+        assert_eq!(
+            check_with(|m| m.from_address = Some("a@example.com\r\nBcc: b@example.com".to_owned())),
+            "from_address contains a control character"
         );
         assert_eq!(
             check_with(|m| m.bcc = vec!["a@example.com,b@example.com".to_owned()]),

@@ -14,7 +14,7 @@ use hyper::http::HeaderValue;
 use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
-use super::mailbox::{self, Ready};
+use super::mailbox::{self, Mailbox, Ready};
 use super::{Message, MessageOutcome, Provider, Request, Response, classify, headers, json, tag};
 use crate::transport::capabilities::Capabilities;
 use crate::transport::credentials::Credentials;
@@ -27,7 +27,7 @@ const MOST: usize = 1000;
 pub struct Mailgun {
     endpoint: Endpoint,
     path: String,
-    from: String,
+    from: Mailbox,
     authorization: Zeroizing<String>,
 }
 
@@ -50,12 +50,12 @@ impl Mailgun {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.mailgun.net", &[&path])?,
             path,
-            from: from.text(),
+            from,
             authorization: Zeroizing::new(format!("Basic {}", *encoded)),
         })
     }
 
-    fn form(&self, ready: &Ready<'_>) -> String {
+    fn form(&self, ready: &Ready<'_>) -> Result<String, String> {
         let message = ready.message;
         let mut form = String::new();
         let mut field = |name: &str, value: &str| {
@@ -66,7 +66,7 @@ impl Mailgun {
             form.push('=');
             encode(value, &mut form);
         };
-        field("from", &self.from);
+        field("from", &ready.ascii_from(&self.from)?.text());
         for (name, list) in [("to", &ready.to), ("cc", &ready.cc), ("bcc", &ready.bcc)] {
             for mailbox in list {
                 field(name, &mailbox.text());
@@ -90,7 +90,7 @@ impl Mailgun {
         field("o:tag", &tag(message));
         field("v:message_id", &message.message_id);
         field("v:outbox_id", &message.id.to_string());
-        form
+        Ok(form)
     }
 }
 
@@ -136,7 +136,7 @@ impl Provider for Mailgun {
         Ok(Request {
             uri: self.endpoint.uri(&self.path)?,
             headers,
-            body: Bytes::from(self.form(&ready)),
+            body: Bytes::from(self.form(&ready)?),
         })
     }
 
@@ -290,7 +290,7 @@ mod tests {
         #[test]
         fn a_form_is_read_as_it_was_written(subject in ".{0,20}", text in ".{1,40}") {
             let message = Message { subject: subject.clone(), body_text: Some(text.clone()), ..fixture::message() };
-            let form = decode(&example().form(&Ready::new(&message, MOST).unwrap()));
+            let form = decode(&example().form(&Ready::new(&message, MOST).unwrap()).unwrap());
             prop_assert!(form.contains(&("subject".to_owned(), subject)));
             prop_assert!(form.contains(&("text".to_owned(), text)));
             prop_assert_eq!(form.len(), 16);

@@ -32,7 +32,7 @@ const TOKEN: HeaderName = HeaderName::from_static("x-postmark-server-token");
 /// The provider; see the module.
 pub struct Postmark {
     endpoint: Endpoint,
-    from: String,
+    from: Mailbox,
     token: Zeroizing<String>,
     stream: Option<String>,
 }
@@ -43,18 +43,18 @@ impl Postmark {
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.postmarkapp.com", &[SINGLE, SEVERAL])?,
-            from: mailbox::ascii_sender(from)?.text(),
+            from: mailbox::ascii_sender(from)?,
             token: Zeroizing::new(credentials.require("api_key")?.to_owned()),
             stream: credentials.get("message_stream").map(str::to_owned),
         })
     }
 
-    fn mail(&self, ready: &Ready<'_>) -> Value {
+    fn mail(&self, ready: &Ready<'_>) -> Result<Value, String> {
         let message = ready.message;
         let mut mail = Map::new();
         let list = |list: &[Mailbox]| (!list.is_empty()).then(|| mailbox::texts(list).join(", "));
         for (name, value) in [
-            ("From", Some(self.from.clone())),
+            ("From", Some(ready.ascii_from(&self.from)?.text())),
             ("To", list(&ready.to)),
             ("Cc", list(&ready.cc)),
             ("Bcc", list(&ready.bcc)),
@@ -75,7 +75,7 @@ impl Postmark {
         let metadata = json!({"message_id": id, "outbox_id": message.id.to_string()});
         mail.insert("Metadata".to_owned(), metadata);
         mail.insert("TrackOpens".to_owned(), json!(false));
-        Value::Object(mail)
+        Ok(Value::Object(mail))
     }
 }
 
@@ -110,8 +110,14 @@ impl Provider for Postmark {
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
         let ready = Ready::all(messages, MOST)?;
         let (path, body) = match &ready[..] {
-            [mail] => (SINGLE, self.mail(mail)),
-            _ => (SEVERAL, ready.iter().map(|mail| self.mail(mail)).collect()),
+            [mail] => (SINGLE, self.mail(mail)?),
+            _ => (
+                SEVERAL,
+                ready
+                    .iter()
+                    .map(|mail| self.mail(mail))
+                    .collect::<Result<_, _>>()?,
+            ),
         };
         let mut request = json::request(self.endpoint.uri(path)?, &body)?;
         json::secret_header(&mut request.headers, TOKEN, &self.token)?;

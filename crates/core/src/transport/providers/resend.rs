@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mac::sha256_hex;
-use super::mailbox::{self, Ready};
+use super::mailbox::{self, Mailbox, Ready};
 use super::{
     Message, MessageOutcome, Provider, Request, Response, bodies, classify, headers, json, tag,
 };
@@ -39,7 +39,7 @@ const VALIDATION: HeaderName = HeaderName::from_static("x-batch-validation");
 /// The provider; see the module.
 pub struct Resend {
     endpoint: Endpoint,
-    from: String,
+    from: Mailbox,
     authorization: Zeroizing<String>,
 }
 
@@ -49,15 +49,18 @@ impl Resend {
     pub fn new(endpoint: &str, from: &str, credentials: &Credentials) -> Result<Self, Invalid> {
         Ok(Self {
             endpoint: Endpoint::base(endpoint, "https://api.resend.com", &[SINGLE, SEVERAL])?,
-            from: mailbox::ascii_sender(from)?.text(),
+            from: mailbox::ascii_sender(from)?,
             authorization: json::bearer(credentials.require("api_key")?),
         })
     }
 
-    fn mail(&self, ready: &Ready<'_>) -> Value {
+    fn mail(&self, ready: &Ready<'_>) -> Result<Value, String> {
         let message = ready.message;
         let mut mail = Map::new();
-        mail.insert("from".to_owned(), json!(self.from));
+        mail.insert(
+            "from".to_owned(),
+            json!(ready.ascii_from(&self.from)?.text()),
+        );
         mail.insert("to".to_owned(), json!(mailbox::texts(&ready.to)));
         for (name, list) in [
             ("cc", &ready.cc),
@@ -82,7 +85,7 @@ impl Resend {
                 {"name": "kind", "value": tag(message)},
             ]),
         );
-        Value::Object(mail)
+        Ok(Value::Object(mail))
     }
 }
 
@@ -120,8 +123,14 @@ impl Provider for Resend {
     fn request(&self, messages: &[&Message], _now: SystemTime) -> Result<Request, String> {
         let ready = Ready::all(messages, MOST)?;
         let (path, body) = match &ready[..] {
-            [mail] => (SINGLE, self.mail(mail)),
-            _ => (SEVERAL, ready.iter().map(|mail| self.mail(mail)).collect()),
+            [mail] => (SINGLE, self.mail(mail)?),
+            _ => (
+                SEVERAL,
+                ready
+                    .iter()
+                    .map(|mail| self.mail(mail))
+                    .collect::<Result<_, _>>()?,
+            ),
         };
         let mut request = json::request(self.endpoint.uri(path)?, &body)?;
         let headers = &mut request.headers;

@@ -50,7 +50,7 @@ impl SendGrid {
             .collect();
         let mut body = json!({
             "personalizations": [personalization(ready)],
-            "from": person(&self.from),
+            "from": person(ready.from(&self.from)),
             "subject": message.subject,
             "content": contents,
             "categories": [tag(message)],

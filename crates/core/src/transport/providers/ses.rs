@@ -30,7 +30,7 @@ const HOST_END: &str = ".amazonaws.com";
 /// The provider; see the module.
 pub struct Ses {
     endpoint: Endpoint,
-    from: String,
+    from: Mailbox,
     configuration_set: Option<String>,
     signer: Signer,
 }
@@ -55,18 +55,18 @@ impl Ses {
             .to_owned();
         Ok(Self {
             endpoint,
-            from: mailbox::ascii_text(&mailbox::ascii_sender(from)?),
+            from: mailbox::ascii_sender(from)?,
             configuration_set: credentials.get("configuration_set").map(str::to_owned),
             signer: Signer::new(credentials, &region, "ses")?,
         })
     }
 
-    fn single(&self, ready: &Ready<'_>) -> Value {
+    fn single(&self, ready: &Ready<'_>) -> Result<Value, String> {
         let message = ready.message;
         let mut body = Map::new();
         put_body(&mut body, "Text", ready.text.as_deref());
         put_body(&mut body, "Html", ready.html);
-        let mut request = self.envelope(&ready.reply_to);
+        let mut request = self.envelope(ready)?;
         request.insert("Destination".to_owned(), destination(ready));
         request.insert(
             "Content".to_owned(),
@@ -77,10 +77,10 @@ impl Ses {
             }}),
         );
         request.insert("EmailTags".to_owned(), tags(message));
-        Value::Object(request)
+        Ok(Value::Object(request))
     }
 
-    fn bulk(&self, mails: &[Ready<'_>]) -> Value {
+    fn bulk(&self, mails: &[Ready<'_>]) -> Result<Value, String> {
         let mut content = Map::new();
         content.insert("Subject".to_owned(), json!("{{subject}}"));
         if mails.iter().any(|ready| ready.text.is_some()) {
@@ -109,9 +109,11 @@ impl Ses {
                 })
             })
             .collect();
-        // The same for all, see `may_share`.
-        let reply_to = mails.first().map_or(&[][..], |first| &first.reply_to);
-        let mut request = self.envelope(reply_to);
+        let mut request = match mails {
+            // The same for all, see `may_share`.
+            [first, ..] => self.envelope(first)?,
+            [] => Map::new(),
+        };
         request.insert(
             "DefaultContent".to_owned(),
             json!({"Template": {
@@ -120,14 +122,15 @@ impl Ses {
             }}),
         );
         request.insert("BulkEmailEntries".to_owned(), Value::Array(entries));
-        Value::Object(request)
+        Ok(Value::Object(request))
     }
 
-    fn envelope(&self, reply_to: &[Mailbox]) -> Map<String, Value> {
+    fn envelope(&self, ready: &Ready<'_>) -> Result<Map<String, Value>, String> {
         let mut envelope = Map::new();
-        envelope.insert("FromEmailAddress".to_owned(), json!(self.from));
-        if !reply_to.is_empty() {
-            envelope.insert("ReplyToAddresses".to_owned(), ascii_texts(reply_to));
+        let from = mailbox::ascii_text(ready.ascii_from(&self.from)?);
+        envelope.insert("FromEmailAddress".to_owned(), json!(from));
+        if !ready.reply_to.is_empty() {
+            envelope.insert("ReplyToAddresses".to_owned(), ascii_texts(&ready.reply_to));
         }
         let set = self.configuration_set.as_deref();
         json::put_some(&mut envelope, "ConfigurationSetName", set);
@@ -136,7 +139,7 @@ impl Ses {
             "ConfigurationOverrides".to_owned(),
             json!({"Tracking": {"ClickTrackingEnabled": "DISABLED", "OpenTrackingEnabled": "DISABLED"}}),
         );
-        envelope
+        Ok(envelope)
     }
 }
 
@@ -239,8 +242,9 @@ impl Capabilities for Ses {
     }
 
     fn may_share(&self, first: &Message, other: &Message) -> bool {
-        // A bulk request has one list of addresses for answers.
-        first.reply_to == other.reply_to
+        // A bulk request has one sender and one list of addresses for answers.
+        first.from_address == other.from_address
+            && first.reply_to == other.reply_to
             && refuse_foreign_local_parts(first).is_ok()
             && refuse_foreign_local_parts(other).is_ok()
             && small_parts(first).is_some_and(|parts| small_parts(other) == Some(parts))
@@ -262,8 +266,8 @@ impl Provider for Ses {
             .iter()
             .try_for_each(|message| refuse_foreign_local_parts(message))?;
         let (path, body) = match &ready[..] {
-            [mail] => (SINGLE, self.single(mail)),
-            _ => (SEVERAL, self.bulk(&ready)),
+            [mail] => (SINGLE, self.single(mail)?),
+            _ => (SEVERAL, self.bulk(&ready)?),
         };
         let mut request = json::request(self.endpoint.uri(path)?, &body)?;
         self.signer.sign(&mut request, now)?;

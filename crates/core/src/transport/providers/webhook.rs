@@ -138,7 +138,7 @@ impl Provider for Webhook {
                 kind: &message.kind,
                 account_id: message.account_id,
                 expires_at: message.expires_at.map(time),
-                from: self.from.as_deref(),
+                from: message.from_address.as_deref().or(self.from.as_deref()),
                 recipients: &message.recipients,
                 cc: &message.cc,
                 bcc: &message.bcc,

@@ -10,6 +10,8 @@ use crate::transport::providers::mailbox::{Mailbox, Ready};
 /// The envelope and content of one message.
 pub(super) struct Envelope<'m> {
     from: &'m str,
+    /// Whether the message says whom it is from.
+    is_own_sender: bool,
     /// To, Cc and Bcc, each mailbox once.
     pub recipients: Vec<&'m str>,
     id: &'m str,
@@ -24,11 +26,12 @@ pub(super) struct Envelope<'m> {
 
 impl<'m> Envelope<'m> {
     /// The envelope of a message that [`mime::build`] wrote.
-    pub fn new(from: &'m Mailbox, ready: &'m Ready<'_>, content: &'m [u8]) -> Self {
+    pub fn new(from: &'m Mailbox, ready: &'m Ready<'m>, content: &'m [u8]) -> Self {
         let message = ready.message;
         let recipients = address::mailboxes(ready.recipients().map(Mailbox::address));
         Self {
-            from: from.address(),
+            from: ready.from(from).address(),
+            is_own_sender: message.from_address.is_some(),
             recipients,
             id: &message.message_id,
             attempts: message.attempts,
@@ -53,7 +56,7 @@ impl<'m> Envelope<'m> {
     /// `AccountRefused` if it can accept no message of this sender, `Unsendable` if it cannot accept this one; the reason
     /// quotes no part of the message.
     pub fn fits(&self, extensions: Extensions) -> Result<(), MessageOutcome> {
-        if !self.from.is_ascii() && !extensions.utf8 {
+        if !self.from.is_ascii() && !self.is_own_sender && !extensions.utf8 {
             let reason =
                 "from has letters beyond ASCII before the @, and the server has no SMTPUTF8: \
                           use another address in from"

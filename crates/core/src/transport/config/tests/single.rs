@@ -38,7 +38,7 @@ fn a_relay_by_its_keys() {
     assert!(matches!(login, Login::None));
     assert_eq!(smtp(&single).limits(), (4, method::TIMEOUT));
     assert_eq!(configured.provider_name, "smtp");
-    assert_eq!(configured.allow_from, ["shop@example.com"]);
+    assert_eq!(configured.delivery.allow_from, ["shop@example.com"]);
     assert_eq!(configured.delivery.concurrency, 4);
     assert_eq!(configured.delivery.capabilities.batch_limit(), 1);
     assert_eq!(configured.delivery.capabilities.idempotency_window(), None);
@@ -132,8 +132,8 @@ fn a_directory_and_the_log() {
         all[0].delivery.account,
         "b\nfile\n/nowhere/mail\nShop <shop@example.com>"
     );
-    assert_eq!(all[0].allow_from, ["shop@example.com"]);
-    assert!(all[1].allow_from.is_empty());
+    assert_eq!(all[0].delivery.allow_from, ["shop@example.com"]);
+    assert!(all[1].delivery.allow_from.is_empty());
 }
 
 #[test]
