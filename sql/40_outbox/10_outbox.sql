@@ -104,6 +104,8 @@ CREATE TABLE @extschema@.outbox (
     bcc @extschema@._addresses NOT NULL DEFAULT '{}',
     reply_to @extschema@._addresses NOT NULL DEFAULT '{}',
     from_address @extschema@._from_address,
+    headers jsonb,
+    unsubscribe_url text,
     subject @extschema@._one_line,
     body_text @extschema@._body,
     body_html @extschema@._body,

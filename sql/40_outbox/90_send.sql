@@ -23,7 +23,9 @@ CREATE FUNCTION @extschema@.mailroom_send(
     message_id uuid DEFAULT NULL,
     transport text DEFAULT NULL,
     reply_to text DEFAULT NULL,
-    from_address text DEFAULT NULL
+    from_address text DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    unsubscribe_url text DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -37,7 +39,8 @@ DECLARE
             coalesce(mailroom_send.kind, 'message'), coalesce(mailroom_send.data, '{}'),
             coalesce(mailroom_send.send_at, now()), mailroom_send.expires_at, coalesce(mailroom_send.priority, 0),
             coalesce(mailroom_send.max_attempts, @extschema@._max_attempts()), mailroom_send.item_key, mailroom_send.group_key,
-            coalesce(mailroom_send.message_id, @extschema@._message_id()), mailroom_send.from_address
+            coalesce(mailroom_send.message_id, @extschema@._message_id()), mailroom_send.from_address,
+            mailroom_send.headers, mailroom_send.unsubscribe_url
         )::@extschema@._mail
     );
 BEGIN

@@ -33,6 +33,8 @@ CREATE TYPE @extschema@.claimed_mail AS (
     bcc @extschema@._addresses,
     reply_to @extschema@._addresses,
     from_address @extschema@._from_address,
+    headers jsonb,
+    unsubscribe_url text,
     subject @extschema@._one_line,
     body_text @extschema@._body,
     body_html @extschema@._body,
@@ -137,7 +139,7 @@ BEGIN
         o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
         o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
         o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
-        o.from_address,
+        o.from_address, o.headers, o.unsubscribe_url,
         coalesce(o.subject, c.subject::@extschema@._one_line),
         coalesce(o.body_text, c.body_text::@extschema@._body),
         coalesce(o.body_html, c.body_html::@extschema@._body),
@@ -180,7 +182,7 @@ BEGIN
         o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
         o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
         o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
-        o.from_address,
+        o.from_address, o.headers, o.unsubscribe_url,
         o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id,
         o.batch, o.fallback_from;
 END;

@@ -88,6 +88,8 @@ fn _message_problem(
     item_key: Option<&[u8]>,
     group_key: Option<&[u8]>,
     from_address: Option<&[u8]>,
+    headers: Option<&[u8]>,
+    unsubscribe_url: Option<&[u8]>,
     now: TimestampWithTimeZone,
 ) -> Option<Vec<Element>> {
     let draft = Draft {
@@ -98,6 +100,8 @@ fn _message_problem(
             list(reply_to.as_ref()),
         ],
         from_address: from_address.map(text),
+        headers: headers.map(text),
+        unsubscribe_url: unsubscribe_url.map(text),
         subject: subject.map(text),
         body_text: body(body_text),
         body_html: body(body_html),

@@ -10,6 +10,7 @@
 //! | [`mask`] | masking secrets in text for logs |
 //! | [`message`] | a claimed message |
 //! | [`scheduling`] | the rules for a message that an application schedules |
+//! | [`headers`] | headers that an application may add to a message |
 //! | [`row`] | reading a claimed mail by the names of columns |
 //! | [`batching`] | when to collect a batch of tokens |
 //! | [`purge`] | when to purge, and how much at a time |
@@ -23,6 +24,7 @@ pub mod address;
 pub mod backoff;
 pub mod batching;
 pub mod deliver;
+pub mod headers;
 pub mod line;
 pub mod mask;
 pub mod message;

@@ -28,6 +28,10 @@ read_by_name! {
         pub reply_to: Vec<String>,
         /// The mailbox that the mail is from; `None` for that of the transport.
         pub from_address: Option<String>,
+        /// Headers of the application's as a JSON object of strings.
+        pub headers: Option<String>,
+        /// Where a click unsubscribes (RFC 8058).
+        pub unsubscribe_url: Option<String>,
         /// Without line breaks.
         pub subject: String,
         /// The plain body.

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::address::mailbox::Mailbox;
+use crate::headers;
 use crate::line::{self, Named};
 
 /// Maximum number of addresses in recipients, cc and bcc together.
@@ -44,6 +45,10 @@ pub struct Draft<'a> {
     pub lists: [Vec<Option<Text<'a>>>; 4],
     /// The mailbox that the mail is from.
     pub from_address: Option<Text<'a>>,
+    /// Headers of the application's as JSON.
+    pub headers: Option<Text<'a>>,
+    /// Where a click unsubscribes.
+    pub unsubscribe_url: Option<Text<'a>>,
     /// The subject.
     pub subject: Option<Text<'a>>,
     /// The plain body.
@@ -135,7 +140,12 @@ pub fn check(draft: &Draft<'_>, limits: Limits) -> Result<(), Refusal> {
     if let Some(from) = &draft.from_address {
         check_mailbox("from_address", from).map_err(Refusal::Address)?;
     }
-    let checks = [check_numbers_of_addresses, check_texts, check_numbers];
+    let checks = [
+        check_numbers_of_addresses,
+        check_texts,
+        check_headers,
+        check_numbers,
+    ];
     for check in checks {
         check(draft).map_err(Refusal::Value)?;
     }
@@ -232,6 +242,16 @@ fn check_texts(draft: &Draft<'_>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn check_headers(draft: &Draft<'_>) -> Result<(), String> {
+    if let Some(json) = given("headers", draft.headers.as_ref())? {
+        headers::read(json)?;
+    }
+    match given("unsubscribe_url", draft.unsubscribe_url.as_ref())? {
+        Some(url) => headers::check_unsubscribe_url(url),
+        None => Ok(()),
+    }
 }
 
 fn check_line(name: &str, text: &str) -> Result<(), String> {

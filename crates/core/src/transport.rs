@@ -21,6 +21,7 @@
 //! | [`causes`](mod@causes) | the causes of an error (pure) |
 //! | [`connect`] | connecting to a host that has several addresses |
 //! | [`network_policy`] | which addresses may be connected to (pure) |
+//! | `encode` | text in headers as encoded words (pure) |
 //! | `dates` | times in the formats of providers (pure) |
 
 pub mod capabilities;
@@ -30,6 +31,7 @@ pub mod connect;
 pub mod credentials;
 mod dates;
 pub mod delivered;
+pub(crate) mod encode;
 pub mod file;
 pub mod http;
 pub mod invalid;

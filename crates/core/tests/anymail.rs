@@ -45,6 +45,9 @@ struct Mail {
     reply_to: &'static [&'static str],
     /// A sender of its own.
     own_from: Option<&'static str>,
+    /// Headers of its own.
+    headers: &'static [(&'static str, &'static str)],
+    unsubscribe_url: Option<&'static str>,
     subject: &'static str,
     text: Option<&'static str>,
     html: Option<&'static str>,
@@ -58,12 +61,14 @@ const PLAIN: Mail = Mail {
     bcc: &[],
     reply_to: &[],
     own_from: None,
+    headers: &[],
+    unsubscribe_url: None,
     subject: "Hello",
     text: Some("Dear Ada,\n\nsee {{you}} & <us>\n"),
     html: None,
 };
 
-const MAILS: [Mail; 13] = [
+const MAILS: [Mail; 14] = [
     PLAIN,
     Mail {
         name: "text and HTML",
@@ -89,6 +94,17 @@ const MAILS: [Mail; 13] = [
     Mail {
         name: "a sender of its own",
         own_from: Some("\"Orders, \\\"Ltd.\\\"\" <orders@example.com>"),
+        ..PLAIN
+    },
+    Mail {
+        name: "headers of its own, and one click to unsubscribe",
+        headers: &[
+            ("X-Campaign", "spring"),
+            ("References", "<first@example.com>"),
+            ("List-Id", "<news.example.com>"),
+            ("Auto-Submitted", "no"),
+        ],
+        unsubscribe_url: Some("https://example.com/unsubscribe?token=a%20b"),
         ..PLAIN
     },
     Mail {
@@ -287,6 +303,14 @@ fn message(mail: &Mail) -> Message {
         bcc: list(mail.bcc),
         reply_to: list(mail.reply_to),
         from_address: mail.own_from.map(str::to_owned),
+        headers: (!mail.headers.is_empty()).then(|| {
+            let headers = mail.headers.iter();
+            let headers: serde_json::Map<String, Value> = headers
+                .map(|(name, value)| (name.to_string(), Value::from(*value)))
+                .collect();
+            Value::from(headers).to_string()
+        }),
+        unsubscribe_url: mail.unsubscribe_url.map(str::to_owned),
         subject: mail.subject.to_owned(),
         body_text: mail.text.map(str::to_owned),
         body_html: mail.html.map(str::to_owned),
@@ -323,6 +347,14 @@ fn request(provider: &str, keys: &str, mail: &Mail) -> Value {
 
 /// The same mail for anymail.
 fn for_anymail(mail: &Mail) -> Value {
+    let mut headers = json!({"X-Mailroom-Message-ID": ID, "Auto-Submitted": "auto-generated"});
+    if let Some(url) = mail.unsubscribe_url {
+        headers["List-Unsubscribe"] = format!("<{url}>").into();
+        headers["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click".into();
+    }
+    for (name, value) in mail.headers {
+        headers[*name] = (*value).into();
+    }
     json!({
         "from": mail.own_from.unwrap_or(mail.from),
         "to": mail.to,
@@ -334,7 +366,7 @@ fn for_anymail(mail: &Mail) -> Value {
         "html": mail.html,
         "tags": ["reminder"],
         "metadata": {"message_id": ID, "outbox_id": "7"},
-        "headers": {"X-Mailroom-Message-ID": ID, "Auto-Submitted": "auto-generated"},
+        "headers": headers,
     })
 }
 

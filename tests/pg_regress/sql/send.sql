@@ -46,9 +46,9 @@ SELECT count(*) FROM outbox WHERE recipients = ARRAY['gone@example.com'];
 SELECT mailroom_send(
     'Ann Lee <ann@example.com>,"Lee, \"Bob\"" <bob@example.com> , <c@example.com>', 'S', 'T', cc => ' "a, b" <d@example.com>',
     bcc => 'Ann M. Lee<e@example.com>', reply_to => '=?utf-8?q?x?= <f@example.com>', item_key => 'names',
-    from_address => '"Shop, Ltd." <shop@example.com>'
+    from_address => '"Shop, Ltd." <shop@example.com>', headers => '{"X-Order": "Grüße"}', unsubscribe_url => 'https://example.com/u?t=1'
 ) IS NOT NULL AS scheduled;
-SELECT unnest(recipients) AS recipients, cc, bcc, reply_to, from_address FROM outbox WHERE item_key = 'names';
+SELECT unnest(recipients) AS recipients, cc, bcc, reply_to, from_address, headers, unsubscribe_url FROM outbox WHERE item_key = 'names';
 SELECT a.addresses FROM _mail_addresses a JOIN outbox o USING (id) WHERE o.item_key = 'names';
 SELECT mailroom_send_many('[{"recipients": ["Ann Lee <ann@example.com>", "\"Lee, Bob\" <bob@example.com>"], "cc": "\"x, y\" <x@example.com>", "subject": "S", "body_text": "T", "item_key": "array"}]') IS NOT NULL AS scheduled;
 SELECT recipients, cc FROM outbox WHERE item_key = 'array';
@@ -76,6 +76,15 @@ SELECT mailroom_send('a@' || repeat(repeat('d', 63) || '.', 4) || 'com', 'S', 'T
 SELECT mailroom_send('a@example.com', 'S', 'T', cc => 'b@example.com, c@@example.com');
 SELECT mailroom_send('a@example.com', 'S', 'T', bcc => ',');
 SELECT mailroom_send('a@example.com', 'S', 'T', reply_to => 'b@example.com, Help <c@>');
+SELECT mailroom_send('a@example.com', 'S', 'T', headers => '[]');
+SELECT mailroom_send('a@example.com', 'S', 'T', headers => '{"Bcc": "b@example.com"}');
+SELECT mailroom_send('a@example.com', 'S', 'T', headers => '{"X-A": "b\r\nBcc: b@example.com"}');
+SELECT mailroom_send('a@example.com', 'S', 'T', headers => '{"X-A": "b\u2028"}');
+SELECT mailroom_send('a@example.com', 'S', 'T', headers => '{"X-Mailroom-Message-ID": "b"}');
+SELECT mailroom_send('a@example.com', 'S', 'T', headers => jsonb_build_object('X-A', repeat('v', 999)));
+SELECT mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T", "headers": {"X-A": 1}}]');
+SELECT mailroom_send('a@example.com', 'S', 'T', unsubscribe_url => 'mailto:u@example.com');
+SELECT mailroom_send('a@example.com', 'S', 'T', unsubscribe_url => E'https://example.com/\r\nBcc: b@example.com');
 SELECT mailroom_send('a@example.com', 'S', 'T', from_address => 'Shop');
 SELECT mailroom_send('a@example.com', 'S', 'T', from_address => '');
 SELECT mailroom_send('a@example.com', 'S', 'T', from_address => 'a@example.com, b@example.com');

@@ -19,6 +19,8 @@ fn draft() -> Draft<'static> {
     Draft {
         lists: [vec![text("a@example.com")], vec![], vec![], vec![]],
         from_address: None,
+        headers: None,
+        unsubscribe_url: None,
         subject: text("Hi"),
         body_text: Some(Body {
             octets: 5,
@@ -245,5 +247,25 @@ fn numbers_and_times_are_within_bounds() {
             draft.expires_at = Some(LIMITS.now - 1);
         }),
         "expires_at is past"
+    );
+}
+
+#[test]
+fn headers_and_the_url_to_unsubscribe_are_judged() {
+    assert_eq!(
+        refused(|draft| draft.headers = text("{\"Bcc\": \"a@b.example\"}")),
+        "headers \"Bcc\" is not a name that a message may set"
+    );
+    assert_eq!(
+        refused(|draft| draft.headers = text("{\"X-A\": \"b\"}")),
+        ""
+    );
+    assert_eq!(
+        refused(|draft| draft.headers = Some(Text::Unread)),
+        format!("headers {NOT_READ}")
+    );
+    assert_eq!(
+        refused(|draft| draft.unsubscribe_url = text("http://a.example")),
+        "unsubscribe_url does not begin with https://"
     );
 }

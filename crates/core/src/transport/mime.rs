@@ -14,9 +14,9 @@ use mail_builder::headers::raw::Raw;
 use mail_builder::headers::text::Text;
 use mail_builder::mime::MimePart;
 
-use super::dates;
 use super::providers::headers;
 use super::providers::mailbox::{self, Mailbox, Ready};
+use super::{dates, encode};
 use crate::line;
 use crate::message::Message;
 
@@ -52,13 +52,14 @@ pub(super) fn build(from: &Mailbox, ready: &Ready<'_>, now: SystemTime) -> Resul
     if !ready.reply_to.is_empty() {
         builder = builder.header("Reply-To", addresses("Reply-To", &ready.reply_to));
     }
-    builder = match subject(&message.subject) {
+    builder = match encode::text(&message.subject) {
         Cow::Borrowed(plain) => builder.header("Subject", Text::new(plain)),
         Cow::Owned(words) => builder.header("Subject", raw("Subject", words)),
     };
     builder = builder.date(date).message_id(MessageId::new(id));
-    for (name, value) in headers::all(message) {
-        builder = builder.header(name, raw(name, value));
+    for (name, value) in headers::all(ready) {
+        let value = raw(&name, value);
+        builder = builder.header(name, value);
     }
     let builder = builder.body(body(ready)?);
     let mut bytes = builder.write_to_vec().map_err(|error| error.to_string())?;
@@ -100,20 +101,6 @@ fn addresses(name: &str, list: &[Mailbox]) -> Raw<'static> {
         None => format!("<{}>", mailbox.address()),
     };
     raw(name, list.iter().map(one).collect::<Vec<_>>().join(", "))
-}
-
-/// The subject itself if a reader cannot mistake it for encoded words and folding cannot change its spaces; otherwise
-/// encoded words.
-fn subject(text: &str) -> Cow<'_, str> {
-    let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
-        && !text.contains("=?")
-        && !text.contains("  ")
-        && text.trim().len() == text.len();
-    if is_plain {
-        Cow::Borrowed(text)
-    } else {
-        Cow::Owned(mailbox::encode(text))
-    }
 }
 
 fn body(ready: &Ready<'_>) -> Result<MimePart<'static>, String> {

@@ -32,6 +32,7 @@ use super::network_policy::{AllowedNetworks, Exposed, Server};
 use super::providers::MessageOutcome;
 use super::providers::mailbox::{self, Mailbox, Ready};
 use super::resolver::Resolver;
+use crate::address;
 use crate::message::Message;
 
 mod command;
@@ -112,8 +113,10 @@ pub struct Settings {
     pub tls: Tls,
     /// Credentials.
     pub login: Login,
-    /// The sender, e.g. `Shop <shop@example.com>`. Bounces go to its address.
+    /// The sender, e.g. `Shop <shop@example.com>`. Bounces go to its address unless there is a `bounce_address`.
     pub from: String,
+    /// The address that bounces go to, MAIL FROM; without one, that of the sender.
+    pub bounce_address: Option<String>,
     /// The client's name in EHLO; if empty, the domain of `from`.
     pub helo: String,
     /// Networks that may be connected to although they are not public.
@@ -134,6 +137,7 @@ pub struct Relay {
     pool: Arc<Pool>,
     peer: Peer,
     from: Mailbox,
+    bounce_address: Option<String>,
     timeout: Duration,
     /// The extensions that the server offered in the latest connection.
     known: Mutex<Option<Extensions>>,
@@ -169,6 +173,14 @@ impl Relay {
     /// Which setting is invalid.
     pub fn new(settings: Settings) -> Result<Self, Invalid> {
         let from = mailbox::sender(&settings.from)?;
+        let bounce_address = match settings.bounce_address.as_deref() {
+            None => None,
+            Some(address) => Some(
+                address::to_ascii(address)
+                    .map_err(|why| Invalid::new("bounce_address", why.to_string()))?
+                    .into_owned(),
+            ),
+        };
         let helo = Some(settings.helo).filter(|helo| !helo.is_empty());
         let helo = helo.unwrap_or_else(|| from.domain().to_owned());
         if !helo.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -200,6 +212,7 @@ impl Relay {
             pool: Arc::new(Pool::new(settings.connections, pool::IDLE)),
             peer,
             from,
+            bounce_address,
             timeout: settings.timeout,
             known: Mutex::new(None),
         })
@@ -216,7 +229,7 @@ impl Relay {
         let Some(extensions) = *self.known() else {
             return Ok(());
         };
-        match Envelope::new(&self.from, &ready, &content).fits(extensions) {
+        match self.envelope(&ready, &content).fits(extensions) {
             Err(MessageOutcome::Unsendable { reason }) => Err(reason),
             // What is wrong with the account shows when the message is sent.
             _ => Ok(()),
@@ -244,7 +257,7 @@ impl Relay {
             Ok(content) => content,
             Err(reason) => return Delivered::unsendable(reason),
         };
-        let envelope = Envelope::new(&self.from, &ready, &content);
+        let envelope = self.envelope(&ready, &content);
         let _permit = self.pool.permit().await;
         let deadline = Instant::now() + self.timeout;
         if let Some(mut session) = self.pool.take() {
@@ -326,6 +339,11 @@ impl Relay {
             .await?;
         self.pool.give_back(session);
         Ok(delivered)
+    }
+
+    fn envelope<'m>(&'m self, ready: &'m Ready<'m>, content: &'m [u8]) -> Envelope<'m> {
+        let bounces = self.bounce_address.as_deref();
+        Envelope::new(&self.from, bounces, ready, content)
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Option<Extensions>> {

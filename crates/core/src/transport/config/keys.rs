@@ -54,7 +54,7 @@ const fn secret(name: &'static str, of: Of, hint: &'static str) -> Key {
     }
 }
 
-pub(super) const KEYS: [Key; 29] = [
+pub(super) const KEYS: [Key; 30] = [
     common(
         "provider",
         // `hint` adds their names.
@@ -181,6 +181,11 @@ pub(super) const KEYS: [Key; 29] = [
         "helo",
         Of::Only("smtp"),
         "Write the name by which the relay knows this machine; without it, the domain of from.",
+    ),
+    own(
+        "bounce_address",
+        Of::Only("smtp"),
+        "Write the address that reports of failed delivery go to; without it, that of the sender.",
     ),
     own(
         "directory",

@@ -53,6 +53,8 @@ pub fn message() -> Message {
         reply_to: vec!["help@example.net".to_owned(), "desk@example.net".to_owned()],
         original_recipients: Vec::new(),
         from_address: None,
+        headers: None,
+        unsubscribe_url: None,
         subject: "Grüße \"an\" {{ alle }}".to_owned(),
         body_text: Some("Dear Ada,\nsee {{you}} & <us>".to_owned()),
         body_html: Some("<p>Dear Ada, see {{you}} &amp; us</p>".to_owned()),

@@ -5,20 +5,14 @@
 
 use std::borrow::Cow;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-
 use super::{Message, bodies};
 use crate::address::AddressError;
 pub use crate::address::mailbox::Mailbox;
 use crate::address::mailbox::MailboxError;
+use crate::transport::encode::encode;
 use crate::transport::invalid::Invalid;
 
-/// Maximum bytes of text in an encoded word. It has 60 characters then: fewer than the 75 that RFC 2047 allows, so that a
-/// line with the name of the header and one word stays within the 76 that it allows.
-const WORD_BYTES: usize = 36;
-/// How an encoded word of ours begins, and how all of them do.
-const WORD: &str = "=?UTF-8?B?";
+/// How an encoded word begins.
 const ANY_WORD: &str = "=?";
 /// Maximum characters of a line of a header with encoded words (RFC 2047, section 2).
 const LINE_MAX: usize = 76;
@@ -65,23 +59,6 @@ pub fn texts(list: &[Mailbox]) -> Vec<String> {
     list.iter().map(Mailbox::text).collect()
 }
 
-/// Text as encoded words (RFC 2047), separated by spaces.
-pub fn encode(name: &str) -> String {
-    let mut words = Vec::new();
-    let mut rest = name;
-    while !rest.is_empty() {
-        let mut end = rest.len().min(WORD_BYTES);
-        while !rest.is_char_boundary(end) {
-            end -= 1;
-        }
-        let (word, after) = rest.split_at(end);
-        words.push(format!("{WORD}{}?=", STANDARD.encode(word.as_bytes())));
-        rest = after;
-    }
-    // White space between encoded words is not part of the text.
-    words.join(" ")
-}
-
 /// The value of the header `name`, folded if it has encoded words.
 pub fn fold(name: &str, value: String) -> String {
     let mut column = name.len() + ": ".len();
@@ -106,6 +83,8 @@ pub fn fold(name: &str, value: String) -> String {
 pub struct Ready<'m> {
     /// The mail itself.
     pub message: &'m Message,
+    /// Headers of the application's, in ASCII.
+    pub headers: Vec<(String, String)>,
     /// The sender, if the mail has its own.
     from: Option<Mailbox>,
     /// The To header.
@@ -136,6 +115,10 @@ impl<'m> Ready<'m> {
         let ready = Self {
             message,
             from: from.transpose()?,
+            headers: match message.headers.as_deref() {
+                Some(json) => crate::headers::read(json)?,
+                None => Vec::new(),
+            },
             to: read(to.0, to.1)?,
             cc: read(cc.0, cc.1)?,
             bcc: read(bcc.0, bcc.1)?,
@@ -143,6 +126,9 @@ impl<'m> Ready<'m> {
             text: bodies::text(message),
             html: bodies::html(message),
         };
+        if let Some(url) = &message.unsubscribe_url {
+            crate::headers::check_unsubscribe_url(url)?;
+        }
         if ready.to.is_empty() {
             return Err("there is no recipient".to_owned());
         }
@@ -245,7 +231,7 @@ mod tests {
         assert!(!ascii_text(&both).contains(['"', ',']));
         let word = parse("=?utf-8?q?x?= <a@example.com>");
         assert_eq!(word.text(), "\"=?utf-8?q?x?=\" <a@example.com>");
-        assert!(ascii_text(&word).starts_with(WORD));
+        assert!(ascii_text(&word).starts_with("=?UTF-8?B?"));
         let long = parse(&format!("{} <a@example.com>", "ü".repeat(60)));
         let text = ascii_text(&long);
         assert!(text.split(' ').all(|word| word.len() <= 75), "{text}");

@@ -84,7 +84,7 @@ impl Mailgun {
         if !ready.reply_to.is_empty() {
             field("h:Reply-To", &mailbox::texts(&ready.reply_to).join(", "));
         }
-        for (name, value) in headers::all(message) {
+        for (name, value) in headers::all(ready) {
             field(&format!("h:{name}"), &value);
         }
         field("o:tag", &tag(message));

@@ -69,7 +69,7 @@ impl Postmark {
             json::put_some(&mut mail, name, value);
         }
         let id = &message.message_id;
-        let headers = headers::all(message).into_iter();
+        let headers = headers::all(ready).into_iter();
         let headers = headers.map(|(name, value)| json!({"Name": name, "Value": value}));
         mail.insert("Headers".to_owned(), headers.collect());
         let metadata = json!({"message_id": id, "outbox_id": message.id.to_string()});

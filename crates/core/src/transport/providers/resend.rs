@@ -75,7 +75,7 @@ impl Resend {
         json::put_some(&mut mail, "text", ready.text.as_deref());
         json::put_some(&mut mail, "html", ready.html);
         let id = &message.message_id;
-        let headers = headers::all(message).into_iter();
+        let headers = headers::all(ready).into_iter();
         mail.insert("headers".to_owned(), headers.collect());
         mail.insert(
             "tags".to_owned(),

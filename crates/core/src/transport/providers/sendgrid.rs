@@ -105,7 +105,7 @@ fn personalization(ready: &Ready<'_>) -> Value {
         }
     }
     let id = &message.message_id;
-    let headers = headers::all(message).into_iter();
+    let headers = headers::all(ready).into_iter();
     personalization.insert("headers".to_owned(), headers.collect());
     let custom_args = json!({"message_id": id, "outbox_id": message.id.to_string()});
     personalization.insert("custom_args".to_owned(), custom_args);

@@ -73,7 +73,7 @@ impl Ses {
             json!({"Simple": {
                 "Subject": {"Data": message.subject, "Charset": "UTF-8"},
                 "Body": body,
-                "Headers": headers(message),
+                "Headers": headers(ready),
             }}),
         );
         request.insert("EmailTags".to_owned(), tags(message));
@@ -104,7 +104,7 @@ impl Ses {
                     "ReplacementEmailContent": {
                         "ReplacementTemplate": {"ReplacementTemplateData": values.to_string()},
                     },
-                    "ReplacementHeaders": headers(message),
+                    "ReplacementHeaders": headers(ready),
                     "ReplacementTags": tags(message),
                 })
             })
@@ -174,8 +174,8 @@ fn destination(ready: &Ready<'_>) -> Value {
     Value::Object(destination)
 }
 
-fn headers(message: &Message) -> Value {
-    let headers = headers::all(message).into_iter();
+fn headers(ready: &Ready<'_>) -> Value {
+    let headers = headers::all(ready).into_iter();
     headers
         .map(|(name, value)| json!({"Name": name, "Value": value}))
         .collect()

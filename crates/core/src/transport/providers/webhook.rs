@@ -53,6 +53,10 @@ struct Mail<'a> {
     cc: &'a [String],
     bcc: &'a [String],
     reply_to: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    headers: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unsubscribe_url: Option<&'a str>,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     original_recipients: &'a [String],
     subject: &'a str,
@@ -129,6 +133,10 @@ impl Provider for Webhook {
         let [message] = messages else {
             return Err("an event tells of one mail".to_owned());
         };
+        let headers = message.headers.as_deref().map(serde_json::from_str);
+        let headers = headers
+            .transpose()
+            .map_err(|_| "headers is no JSON".to_owned())?;
         let body = Event {
             kind: "mail.send",
             timestamp: time(message.created_at),
@@ -143,6 +151,8 @@ impl Provider for Webhook {
                 cc: &message.cc,
                 bcc: &message.bcc,
                 reply_to: &message.reply_to,
+                headers,
+                unsubscribe_url: message.unsubscribe_url.as_deref(),
                 original_recipients: &message.original_recipients,
                 subject: &message.subject,
                 text: bodies::text(message),

@@ -26,17 +26,22 @@ pub(super) struct Envelope<'m> {
 
 impl<'m> Envelope<'m> {
     /// The envelope of a message that [`mime::build`] wrote.
-    pub fn new(from: &'m Mailbox, ready: &'m Ready<'m>, content: &'m [u8]) -> Self {
+    pub fn new(
+        from: &'m Mailbox,
+        bounces: Option<&'m str>,
+        ready: &'m Ready<'m>,
+        content: &'m [u8],
+    ) -> Self {
         let message = ready.message;
         let recipients = address::mailboxes(ready.recipients().map(Mailbox::address));
         Self {
-            from: ready.from(from).address(),
+            from: bounces.unwrap_or_else(|| ready.from(from).address()),
             is_own_sender: message.from_address.is_some(),
             recipients,
             id: &message.message_id,
             attempts: message.attempts,
             is_last_attempt: message.is_last_attempt,
-            needs_utf8: mime::needs_utf8(from, ready),
+            needs_utf8: mime::needs_utf8(from, ready) || bounces.is_some_and(|to| !to.is_ascii()),
             content,
         }
     }

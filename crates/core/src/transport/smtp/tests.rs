@@ -50,6 +50,7 @@ fn settings(port: u16) -> Settings {
         tls: Tls::None,
         login: Login::None,
         from: "Shop <shop@example.com>".to_owned(),
+        bounce_address: None,
         helo: "client.example".to_owned(),
         networks: AllowedNetworks::parse("127.0.0.1").unwrap(),
         tls_config: trusting(server::PEM),

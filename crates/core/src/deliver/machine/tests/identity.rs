@@ -198,3 +198,46 @@ fn what_waits_to_be_told_settles_no_other_mail() {
     harness.wait();
     assert_eq!(harness.end_exchange(&[], Vec::new()), [1]);
 }
+
+#[test]
+fn a_sender_that_the_transport_does_not_allow_ends_its_mail_without_a_request() {
+    let mut harness = Harness::idle(Fake {
+        batch: 8,
+        idempotent: false,
+        has_sign: false,
+    });
+    let from = |id, from: &str| {
+        let mut mail = mail(id);
+        mail.message.from_address = Some(from.to_owned());
+        mail
+    };
+    let mut config = harness.deliverer.config.clone().unwrap();
+    config.allow_from = vec!["*@example.com".to_owned()];
+    harness.say(Event::Configured(Box::new(config)));
+    harness.claim(vec![
+        from(1, "Ann <ann@Example.com>"),
+        from(2, "Ann <ann@example.org>"),
+        mail(3),
+        from(4, "no address"),
+    ]);
+    let sent: Vec<&String> = harness.sent.iter().flat_map(|(_, ids)| ids).collect();
+    assert_eq!(
+        sent,
+        [&mail(1).message.message_id, &mail(3).message.message_id]
+    );
+    harness.wait();
+    let (settled, _) = harness.exchange.as_ref().unwrap();
+    let ended: Vec<_> = settled
+        .failed
+        .iter()
+        .map(|one| (one.claim.id, one.attempt.permanent))
+        .collect();
+    assert_eq!(ended, [(2, true), (4, true)]);
+    let reason = "from_address is not in allow_from of the transport";
+    assert!(
+        settled
+            .failed
+            .iter()
+            .all(|one| one.attempt.reason == reason)
+    );
+}

@@ -37,6 +37,55 @@ fn a_mail_arrives() {
 }
 
 #[test]
+fn the_envelope_is_from_the_sender_of_the_mail_or_the_bounce_address() {
+    let mut message = fixture::plain(1);
+    message.from_address = Some("\"Lee, Ann\" <ann@bücher.example>".to_owned());
+    message.recipients = vec![
+        "Bob <bob@example.com>".to_owned(),
+        "bob@EXAMPLE.com".to_owned(),
+    ];
+    for (bounces, mail) in [
+        (None, "MAIL FROM:<ann@xn--bcher-kva.example>"),
+        (
+            Some("bounces@bücher.example"),
+            "MAIL FROM:<bounces@xn--bcher-kva.example>",
+        ),
+    ] {
+        let seen = run(async {
+            let (port, seen) = start(Script::default()).await;
+            let settings = Settings {
+                bounce_address: bounces.map(str::to_owned),
+                ..settings(port)
+            };
+            let relay = Relay::new(settings).unwrap();
+            assert_eq!(
+                relay.send(&message, now()).await.outcome,
+                sent(Some("4F1B2C"))
+            );
+            seen
+        });
+        let command = &seen.commands("MAIL")[0];
+        assert!(command.starts_with(mail), "{command}");
+        assert_eq!(seen.commands("RCPT"), ["RCPT TO:<bob@example.com>"]);
+        let mails = seen.mails.lock().unwrap();
+        let read = MessageParser::default().parse(&mails[0]).unwrap();
+        let from = read.from().unwrap().first().unwrap();
+        assert_eq!(from.name(), Some("Lee, Ann"));
+        assert_eq!(from.address(), Some("ann@xn--bcher-kva.example"));
+        assert!(
+            read.message_id()
+                .unwrap()
+                .ends_with("@xn--bcher-kva.example")
+        );
+    }
+    let wrong = Settings {
+        bounce_address: Some("Bounces <b@example.com>".to_owned()),
+        ..settings(25)
+    };
+    assert_eq!(Relay::new(wrong).err().unwrap().key, "bounce_address");
+}
+
+#[test]
 fn commands_go_together_where_the_server_offers_it() {
     let script = Script {
         wants_pipelining: true,
