@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use mailroom_core::address::mailbox::Mailbox;
 use postgres::Client;
 use serde::Deserialize;
 
@@ -32,6 +33,9 @@ pub struct Arrived {
     pub text: Option<String>,
     pub html: Option<String>,
     pub auto_submitted: String,
+    /// A header of the mail's own.
+    pub x_order: Option<String>,
+    pub list_unsubscribe: Option<String>,
     /// The defects that the parser found.
     pub defects: Vec<String>,
 }
@@ -48,6 +52,9 @@ pub struct Scheduled {
     pub text: Option<String>,
     pub html: Option<String>,
     pub provider_id: Option<String>,
+    pub from_address: Option<String>,
+    pub x_order: Option<String>,
+    pub unsubscribe_url: Option<String>,
 }
 
 /// The table of an SMTP transport.
@@ -109,7 +116,8 @@ fn parse(reader: &mut Command) -> Vec<Arrived> {
 /// The mails of the outbox that meet this condition.
 pub fn scheduled(client: &mut Client, which: &str) -> Vec<Scheduled> {
     let query = format!(
-        "SELECT message_id::text, recipients::text[], cc::text[], bcc::text[], subject::text, body_text::text, body_html::text, provider_id, reply_to::text[] \
+        "SELECT message_id::text, recipients::text[], cc::text[], bcc::text[], subject::text, body_text::text, body_html::text, provider_id, reply_to::text[], \
+         from_address::text, headers ->> 'X-Order', unsubscribe_url \
          FROM outbox WHERE {which} ORDER BY id"
     );
     let rows = client.query(&query, &[]).unwrap();
@@ -124,6 +132,9 @@ pub fn scheduled(client: &mut Client, which: &str) -> Vec<Scheduled> {
             html: row.get(6),
             provider_id: row.get(7),
             reply_to: row.get(8),
+            from_address: row.get(9),
+            x_order: row.get(10),
+            unsubscribe_url: row.get(11),
         })
         .collect()
 }
@@ -135,7 +146,7 @@ impl Scheduled {
         let expected: BTreeSet<String> = lists
             .into_iter()
             .flatten()
-            .map(|one| in_ascii(one))
+            .map(|one| person(one).1)
             .collect();
         let expected: BTreeSet<&str> = expected
             .iter()
@@ -172,12 +183,11 @@ impl Scheduled {
                 .map(|(name, address)| (name.clone(), in_ascii(address)))
                 .collect()
         };
-        let sender = vec![(SENDER.0.to_owned(), SENDER.1.to_owned())];
+        let own = self.from_address.as_deref().map(person);
+        let sender = vec![own.unwrap_or((SENDER.0.to_owned(), SENDER.1.to_owned()))];
         assert_eq!(shown(&copy.from), sender);
         let bare = |list: &[String]| -> Vec<(String, String)> {
-            list.iter()
-                .map(|one| (String::new(), in_ascii(one)))
-                .collect()
+            list.iter().map(|one| person(one)).collect()
         };
         assert_eq!(shown(&copy.to), bare(&self.recipients), "{self:?}");
         assert_eq!(shown(&copy.cc), bare(&self.cc), "{self:?}");
@@ -187,6 +197,10 @@ impl Scheduled {
         let domain = SENDER.1.split('@').nth(1).unwrap();
         assert_eq!(copy.message_id, format!("<{}@{domain}>", self.id));
         assert_eq!(copy.auto_submitted, "auto-generated");
+        assert_eq!(copy.x_order, self.x_order, "{self:?}");
+        if let (Some(url), Some(shown)) = (&self.unsubscribe_url, &copy.list_unsubscribe) {
+            assert_eq!(*shown, format!("<{url}>"));
+        }
         assert_eq!(copy.defects, [] as [String; 0], "{self:?}");
         if let Some(text) = &self.text {
             assert_eq!(
@@ -207,6 +221,15 @@ impl Scheduled {
 }
 
 /// An address as it is in mail: with its domain in ASCII.
+/// Name and address of a mailbox.
+fn person(text: &str) -> (String, String) {
+    let mailbox = Mailbox::parse(text).unwrap();
+    (
+        mailbox.name().unwrap_or_default().to_owned(),
+        mailbox.address().to_owned(),
+    )
+}
+
 fn in_ascii(address: &str) -> String {
     address
         .replace("@bücher.example", "@xn--bcher-kva.example")

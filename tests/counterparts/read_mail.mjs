@@ -29,6 +29,9 @@ async function read(file) {
         text: text(mail.text),
         html: text(mail.html),
         auto_submitted: header('auto-submitted'),
+        x_order: header('x-order'),
+        // It is shown in parts.
+        list_unsubscribe: null,
         defects: [],
     };
 }

@@ -134,11 +134,11 @@ pub fn send(app: &mut Client, subjects: &[String]) {
 /// Schedules `mails` mails that together have everything that a mail can have.
 pub fn send_rich(app: &mut Client, mails: i32) {
     app.execute(
-        "SELECT mailroom_send('ada' || n || '@example.com', 'Grüße {{n}} \"' || n || '\"', $2 || n || E'\\n{{x}}\\n', \
+        "SELECT mailroom_send(CASE WHEN n % 4 = 0 THEN '\"Lovelace, Ada\" <ada' || n || '@example.com>' ELSE 'ada' || n || '@example.com' END, 'Grüße {{n}} \"' || n || '\"', $2 || n || E'\\n{{x}}\\n', \
              body_html => CASE WHEN n % 2 = 0 THEN '<p title=\"a&amp;b\">' || $2 || '</p>' END, \
              cc => CASE WHEN n % 3 = 0 THEN 'carol@example.com' END, \
              bcc => CASE WHEN n % 5 = 0 THEN 'dave@example.com' END, \
-             reply_to => CASE WHEN n % 7 = 0 THEN 'help@example.net' END) \
+             reply_to => CASE WHEN n % 7 = 0 THEN 'Hilfe für alle <help@example.net>' END) \
          FROM generate_series(1, $1) n",
         &[&mails, &super::audit::CANARY],
     )

@@ -42,12 +42,22 @@ AS $$
     FROM generate_series(1, 1 + floor(random() * 12)::integer)
 $$;
 
+CREATE FUNCTION named(address text) RETURNS text LANGUAGE sql
+AS $$
+    SELECT format('"%s" <%s>', replace(replace(name, '\', '\\'), '"', '\"'), address)
+    FROM pick(ARRAY[
+        'Ann Lee', 'Lee, Ann', 'Ann "A" Lee', 'Zoë Müller', '田中 太郎', 'Ann M. Lee', 'ann@example.com', repeat('Ü', 60), '=?utf-8?q?x?=',
+        'O''Brien; (x) <y>', '👩‍👩‍👧‍👦', 'a\b', 'Привет, мир', repeat('word ', 24) || 'end'
+    ]) name
+$$;
+
 CREATE FUNCTION addresses(n integer, count integer) RETURNS text LANGUAGE sql
 AS $$
-    SELECT string_agg(format('%s-%s-%s@%s',
+    SELECT string_agg(CASE WHEN random() < 0.4 THEN named(a.address) ELSE a.address END, ', ')
+    FROM (SELECT format('%s-%s-%s@%s',
         pick(ARRAY['ada', 'o''brien', 'a.b+c', '{x}', '!#$%&*/=?^_`|~', repeat('long', 12)]), n, i,
-        pick(ARRAY['example.com', 'example.com', 'sub.example.net', 'bücher.example', '例え.example'])), ', ')
-    FROM generate_series(1, count) i
+        pick(ARRAY['example.com', 'example.com', 'sub.example.net', 'bücher.example', '例え.example'])) AS address
+    FROM generate_series(1, count) i) a
 $$;
 
 DO $$
@@ -78,6 +88,11 @@ BEGIN
                 cc => CASE WHEN n % 7 = 0 AND n % 50 <> 0 THEN addresses(n + 10000, 2) END,
                 bcc => CASE WHEN n % 11 = 0 AND n % 50 <> 0 THEN addresses(n + 20000, 1) END,
                 reply_to => CASE WHEN n % 6 = 0 THEN addresses(n + 30000, 1 + n % 10) END,
+                from_address => CASE WHEN n % 8 = 0 THEN named('orders@bücher.example') END,
+                headers => CASE WHEN n % 9 = 0 THEN jsonb_build_object(
+                    'X-Order', trim(translate(left(words(1 + n % 9), 120), E'\t', ' ')) || n, 'List-Id', '<news.example.com>'
+                ) END,
+                unsubscribe_url => CASE WHEN n % 13 = 0 THEN 'https://example.com/u?t=' || repeat('a', n % 700) END,
                 transport => 'relay',
                 item_key => n::text
             );
