@@ -238,7 +238,7 @@ DELETE FROM routes;
 SELECT _publish_transports('mailroom worker/1/a', '[{"name": "one", "provider": "ses", "allow_from": ["*@example.com"], "state": "healthy", "ambiguous": 2}, {"name": "two", "provider": "smtp", "state": "paused", "reason": "connection refused", "next_probe_at": 2000000000.5}]');
 SELECT _publish_transports('elsewhere', '[{"name": "one", "provider": "log", "state": null}]');
 SELECT name, provider, deliverer, state, reason, extract(epoch FROM next_probe_at) AS next_probe_at, ambiguous, allow_from FROM mailroom_transports ORDER BY deliverer, name;
--- The sender of a mail is one that the transport allows; of a transport that nobody published, nothing is known.
+-- The sender of a mail is one that the transport allows; of a transport that no deliverer published, nothing is known.
 BEGIN;
 SELECT mailroom_send('a@example.com', 'S', 'T', from_address => 'Ann Lee <ann@EXAMPLE.com>', transport => 'one') IS NOT NULL AS allowed;
 SELECT mailroom_send('a@example.com', 'S', 'T', from_address => 'ann@example.org', transport => '') IS NOT NULL AS allowed;
