@@ -146,10 +146,14 @@ fn parse_name(text: &str) -> Result<Option<String>, MailboxError> {
     while let Some(first) = rest.chars().next() {
         if first == '"' {
             let (word, after) = parse_quoted(&rest[1..])?;
+            // Readers differ about words without a space between them.
+            if let Some(found) = after.chars().next().filter(|c| *c != ' ') {
+                return Err(MailboxError::Name(found));
+            }
             words.push(word);
             rest = after;
         } else {
-            let end = rest.find([' ', '"']).unwrap_or(rest.len());
+            let end = rest.find(' ').unwrap_or(rest.len());
             let (word, after) = rest.split_at(end);
             let fits = |c: char| c == '.' || !c.is_ascii() || super::is_atom_text(c);
             if let Some(found) = word.chars().find(|c| !fits(*c)) {

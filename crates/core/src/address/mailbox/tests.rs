@@ -127,6 +127,8 @@ fn what_is_no_mailbox_and_why() {
         ("Ann \\Lee <ann@example.com>", MailboxError::Name('\\')),
         ("\"Ann <ann@example.com>", MailboxError::Unquoted),
         ("\"Ann\\\" <ann@example.com>", MailboxError::Unquoted),
+        ("\"Ann\"Lee <ann@example.com>", MailboxError::Name('L')),
+        ("Ann\"Lee\" <ann@example.com>", MailboxError::Name('"')),
         // The end of a line and a NUL, in each place.
         (
             "Ann\r\nBcc: b@example.com <ann@example.com>",
