@@ -6,12 +6,14 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use mailroom_core::address;
-use mailroom_core::address::mailbox::{Mailbox, elements};
+use mailroom_core::address::mailbox::Mailbox;
 use postgres::Client;
 use postgres::error::SqlState;
 
 use crate::accounts::Random;
 use crate::cluster::{Cluster, number};
+
+mod mailboxes;
 
 /// Texts that are compared.
 const TEXTS: usize = 10_000;
@@ -191,67 +193,6 @@ fn accounts_mail_and_deliverer_accept_the_same_addresses() {
             .count()
             > 200
     );
-}
-
-/// A list of mailboxes, of which some characters were changed.
-fn list(random: &mut Random) -> String {
-    const ONES: [&str; 9] = [
-        "ann@example.com",
-        "Ann Lee <ann@example.com>",
-        "<bob@example.com>",
-        "\"Lee, Bob\" <bob@example.com>",
-        "\"a \\\"b\\\" \\\\ c\" <c@example.com>",
-        "Ann M. Lee <a.m.lee+x@sub.example.com>",
-        "\"Ann\" Lee <ann@example.com>",
-        "Team: ann@example.com;",
-        "Ann (work) <\"a b\"@example.com>",
-    ];
-    const CHANGES: &str = "\"<>(),.@:;[] \\ab";
-    let ones = (0..=random.below(3)).map(|_| ONES[random.below(ONES.len())]);
-    let mut text: Vec<char> = ones.collect::<Vec<_>>().join(", ").chars().collect();
-    let changes: Vec<char> = CHANGES.chars().collect();
-    for _ in 0..random.below(4) {
-        let place = random.below(text.len());
-        match random.below(3) {
-            0 => drop(text.remove(place)),
-            1 => text.insert(place, changes[random.below(changes.len())]),
-            _ => text[place] = changes[random.below(changes.len())],
-        }
-    }
-    text.into_iter().collect()
-}
-
-#[test]
-fn a_list_is_refused_or_read_as_the_email_package_of_python_reads_it() {
-    const SCRIPT: &str = "\
-import email.utils, json, sys
-json.dump([email.utils.getaddresses([text]) for text in json.load(sys.stdin)], sys.stdout)
-";
-    let mut random = Random(0x1157_0f_b0e5);
-    let mut read: Vec<(String, Vec<(String, String)>)> = Vec::new();
-    for _ in 0..TEXTS {
-        let text = list(&mut random);
-        let ones = elements(text.as_bytes());
-        let ones = ones
-            .into_iter()
-            .map(|one| std::str::from_utf8(one).unwrap());
-        let mailboxes: Result<Vec<_>, _> = ones.map(Mailbox::parse).collect();
-        if let Ok(mailboxes) = mailboxes {
-            let person = |one: &Mailbox| {
-                let name = one.name().unwrap_or_default().to_owned();
-                (name, one.address().to_owned())
-            };
-            let people = mailboxes.iter().map(person).collect();
-            read.push((text, people));
-        }
-    }
-    assert!((1_000..9_000).contains(&read.len()), "{}", read.len());
-    let texts: Vec<&String> = read.iter().map(|(text, _)| text).collect();
-    let output = python(SCRIPT, &serde_json::to_string(&texts).unwrap());
-    let by_python: Vec<Vec<(String, String)>> = serde_json::from_slice(&output).unwrap();
-    for ((text, people), others) in read.iter().zip(&by_python) {
-        assert_eq!(people, others, "{text}");
-    }
 }
 
 /// A database with this encoding, and text in its bytes.
