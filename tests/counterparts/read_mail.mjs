@@ -29,8 +29,8 @@ async function read(file) {
         text: text(mail.text),
         html: text(mail.html),
         auto_submitted: header('auto-submitted'),
-        x_order: header('x-order'),
-        // It is shown in parts.
+        // It decodes no header that it does not know, and shows the other in parts.
+        x_order: null,
         list_unsubscribe: null,
         defects: [],
     };

@@ -55,8 +55,8 @@ def parse(content):
         "text": body("plain"),
         "html": body("html"),
         "auto_submitted": mail["Auto-Submitted"],
-        "x_order": mail["X-Order"],
-        "list_unsubscribe": mail["List-Unsubscribe"],
+        "x_order": mail["X-Order"] or "",
+        "list_unsubscribe": mail["List-Unsubscribe"] or "",
         "defects": [repr(defect) for defect in defects],
     }
 
