@@ -13,6 +13,7 @@
 //! | [`pending`] | what a statement reads in `jobs` |
 //! | [`outbox`] | locks of a claim; templates |
 //! | [`restore`] | what triggers, and transactions that hand out, do while a dump is restored |
+//! | [`version`] | the version of the library, for SQL |
 //! | [`worker`] | the launcher, and the worker of each database |
 //! | [`shared_memory`] | what sessions, workers and the launcher announce to each other |
 //! | [`pg`] | safe functions for the server's interfaces |
@@ -33,6 +34,7 @@ mod restore;
 mod settings;
 mod shared_memory;
 mod tokens;
+mod version;
 mod worker;
 
 pgrx::pg_module_magic!(name = c"mailroom", version = c"0.1.0");

@@ -20,6 +20,8 @@ GRANT SELECT ON @extschema@.outbox_attempts TO mailroom_sender;
 GRANT INSERT ON @extschema@._new_attempts TO mailroom_sender;
 GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_attempts_id_seq TO mailroom_sender;
+-- `mailroom check` and `mailroom send` tell the versions of library and SQL.
+GRANT EXECUTE ON FUNCTION @extschema@._library_version(), @extschema@.mailroom_version() TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
     @extschema@._first_attempt_at(bigint),
     @extschema@._may_have_arrived(bigint),

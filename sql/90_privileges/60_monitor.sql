@@ -12,7 +12,7 @@ GRANT SELECT (id, requested_at) ON @extschema@.link_requests TO mailroom_monitor
 GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error)
     ON @extschema@.outbox_attempts TO mailroom_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@._first_read(bigint), @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
-    @extschema@._scheduled_transports() TO mailroom_monitor;
+    @extschema@._scheduled_transports(), @extschema@._library_version(), @extschema@.mailroom_version() TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token_id, account_id, transport, fallback_from, priority, state, send_at, expires_at, failed_attempts, max_attempts,
     ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at,

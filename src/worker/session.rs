@@ -24,14 +24,13 @@ use pgrx::spi::SpiTupleTable;
 use crate::pg::encoding::{EncodedText, Text};
 use crate::pg::version::SETTINGS_THAT_END_PROCESSES;
 use crate::pg::{catalog, log, notify, options, process};
+use crate::version::VERSION;
 use crate::{restore, settings};
 use mailroom_core::batching::Trigger;
 use mailroom_core::purge::{self, Purge};
 use statement::{call, count, integer, required};
 use transaction::{STATEMENT_TIMEOUT, send_notifications, transaction, transaction_within};
 
-/// The version of the extension that this library was built for.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// How long a statement may wait for a lock, such as that of an ALTER TABLE, before it fails and is retried.
 const LOCK_TIMEOUT: &CStr = c"5s";
 /// How long answering a batch of requests may take. Tokens wait for it.

@@ -194,8 +194,23 @@ fn a_check_says_what_is_wrong() {
     assert_eq!(code, Some(0), "{text}");
     assert_eq!(text.lines().count(), 4, "{text}");
     assert!(text.contains(" answers, without TLS\n"), "{text}");
+    let version = env!("CARGO_PKG_VERSION");
+    let versions = format!(
+        ": ok; versions: extension {version}, library {version}, program {version}; role \""
+    );
+    assert_eq!(text.matches(&versions).count(), 2, "{text}");
     assert_eq!(scene.receiver.count(), 1, "the test message");
     assert_eq!(scene.count("true"), 0);
+    // Of an extension that this program cannot use, all three versions.
+    let set = "UPDATE pg_extension SET extversion = $1 WHERE extname = 'mailroom'";
+    scene.client.execute(set, &[&"99.0.0"]).unwrap();
+    let (code, text) = check(&scene, &["--database", &urls[0]]);
+    assert_eq!(code, Some(1), "{text}");
+    let versions = format!(
+        "the extension is version 99.0.0, this program {version}, the library that the server has loaded {version} ("
+    );
+    assert!(text.contains(&versions), "{text}");
+    scene.client.execute(set, &[&version]).unwrap();
     // All checks fail.
     scene
         .client

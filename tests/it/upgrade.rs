@@ -14,6 +14,7 @@ use crate::cluster::{Cluster, ask_pg_config, eventually, number};
 use postgres::Client;
 
 mod changes;
+mod library;
 
 use changes::CHANGES;
 
@@ -85,7 +86,7 @@ impl Scripts {
         );
         self.write(
             &format!("mailroom--{OLDER}--{VERSION}.sql"),
-            &statements(mend),
+            &(library::requirement(VERSION) + &statements(mend)),
         );
     }
 }
@@ -275,11 +276,10 @@ fn released() -> BTreeSet<String> {
         .collect()
 }
 
-/// Applies to each version as soon as it is released: its script is kept, and never changes.
-#[test]
-fn each_released_version_becomes_the_current_one() {
+/// The install scripts of the released versions.
+fn kept() -> BTreeMap<String, String> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/upgrade/released");
-    let kept: BTreeMap<String, String> = fs::read_dir(&directory)
+    fs::read_dir(&directory)
         .into_iter()
         .flatten()
         .map(|entry| {
@@ -291,7 +291,13 @@ fn each_released_version_becomes_the_current_one() {
                 .unwrap_or_else(|| panic!("what is {name} doing here?"));
             (version.to_owned(), fs::read_to_string(&path).unwrap())
         })
-        .collect();
+        .collect()
+}
+
+/// Applies to each version as soon as it is released: its script is kept, and never changes.
+#[test]
+fn each_released_version_becomes_the_current_one() {
+    let kept = kept();
     assert_eq!(
         kept.keys().cloned().collect::<BTreeSet<_>>(),
         released(),

@@ -45,6 +45,25 @@ test_functions() {
         }' "$root"/src/pg_test/*.rs
 }
 
+# The C functions that SQL declares: of this version, and of each released one. A released symbol stays, because the SQL
+# of before goes on calling it until ALTER EXTENSION, which may be long after the restart with a new library.
+declared_symbols() {
+    find "$@" "$root/sql" "$root/tests/upgrade" -name 'mailroom--*.sql' -exec cat {} + |
+        sed -n "s/.*AS 'MODULE_PATHNAME', '\([^']*\)'.*/\1/p"
+}
+
+# check_symbols <library> <script>: the library exports the functions that SQL declares, and what the server itself looks
+# up, and nothing else.
+check_symbols() {
+    local declared exported differences
+    declared=$(declared_symbols "$2" | sed 'p; s/^/pg_finfo_/')
+    exported=$(nm --dynamic --defined-only --format=just-symbols "$1") || fail "nm cannot read $1"
+    differences=$(LC_ALL=C comm -3 --output-delimiter='declared nowhere: ' \
+        <(printf '%s\n' "$declared" Pg_magic_func _PG_init mailroom_launcher_main mailroom_worker_main | LC_ALL=C sort -u) \
+        <(LC_ALL=C sort -u <<<"$exported"))
+    [ -z "$differences" ] || fail "symbols of the library and of SQL (those without a remark are missing in the library):"$'\n'"$differences"
+}
+
 # package <log> <what> <profile> <options of cargo build...>: what CREATE EXTENSION
 # needs, in the scratch directory: library, control file and scripts.
 package() {
@@ -61,6 +80,7 @@ package() {
     install_script >"$into/mailroom--$version.sql"
     [[ "$*" != *pg_test* ]] || test_functions >>"$into/mailroom--$version.sql"
     chmod -R a+rX "$into"
+    check_symbols "$into/mailroom.so" "$into/mailroom--$version.sql"
 }
 
 # put_package <root> [command...]: what was packaged, into the server's directories below

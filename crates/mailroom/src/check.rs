@@ -163,8 +163,9 @@ fn database(
         [] => return Err("the file names no transport for this database".to_owned()),
         names => names.join(", "),
     };
+    let (library, extension) = session.versions().map_err(tell)?;
     let line = format!(
-        "ok; version {}; role \"{}\" {what}; transports: {through}",
+        "ok; versions: extension {extension}, library {library}, program {}; role \"{}\" {what}; transports: {through}",
         env!("CARGO_PKG_VERSION"),
         session.role()
     );

@@ -235,6 +235,11 @@ pub fn calls() -> Vec<Call> {
             "Your password was changed",
         ),
         (
+            "SELECT (library = sql)::text FROM mailroom_version()",
+            json!([]),
+            "true",
+        ),
+        (
             "SELECT waiting::text FROM mailroom_status()",
             json!([]),
             "0",

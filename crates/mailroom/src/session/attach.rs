@@ -157,9 +157,20 @@ impl Session {
         };
         let (polled, settings, version) =
             self.call(STATEMENT_TIMEOUT, statement, &parameters, read)?;
-        check_version(&version)?;
+        check_version(&version, None)?;
         self.settings = settings;
         Ok(polled)
+    }
+
+    /// The versions of the library that the server has loaded, and of the extension.
+    ///
+    /// # Errors
+    /// If the statement fails.
+    pub fn versions(&mut self) -> Result<(String, String), DatabaseError> {
+        let statement = "SELECT v.library, v.sql FROM mailroom_version() v";
+        self.call(STATEMENT_TIMEOUT, statement, &[], |row| {
+            Ok((row.try_get(0)?, row.try_get(1)?))
+        })
     }
 
     /// Listens on [`OUTBOX_CHANNEL`], if this program collects on `mailroom.channel` as it is now, and on no others.
@@ -201,12 +212,16 @@ struct Found {
     is_utf8: bool,
 }
 
-fn check_version(version: &str) -> Result<(), DatabaseError> {
+/// Compares the version of the extension with that of this program; the error tells that of the library if it is known.
+fn check_version(version: &str, library: Option<&str>) -> Result<(), DatabaseError> {
     if version == VERSION {
         return Ok(());
     }
+    let library = library.map_or_else(String::new, |library| {
+        format!(", the library that the server has loaded {library}")
+    });
     Err(DatabaseError::unusable(
-        format!("the extension is version {version}, this program {VERSION}"),
+        format!("the extension is version {version}, this program {VERSION}{library}"),
         "Run ALTER EXTENSION mailroom UPDATE, or the program of that version.",
     ))
 }
@@ -221,7 +236,16 @@ async fn find(client: &Client) -> Result<Found, DatabaseError> {
         ));
     };
     let version: String = row.try_get(0)?;
-    check_version(&version)?;
+    let schema: String = row.try_get(1)?;
+    if version != VERSION {
+        // Without the right to call it, or the function, the error tells of two versions only.
+        let statement = format!("SELECT v.library FROM {schema}.mailroom_version() v");
+        let told = client.query_typed(&statement, &[]).await.ok();
+        let library: Option<String> = told
+            .and_then(|rows| rows.into_iter().next())
+            .and_then(|row| row.try_get(0).ok());
+        check_version(&version, library.as_deref())?;
+    }
     let rights = client.query_typed(include_str!("../../sql/rights.sql"), &[]);
     let rights = rights.await?.into_iter().next();
     let rights = rights.ok_or_else(|| DatabaseError::unexpected("no row"))?;
@@ -241,7 +265,7 @@ async fn find(client: &Client) -> Result<Found, DatabaseError> {
     }
     let encoding: String = rights.try_get(4)?;
     Ok(Found {
-        schema: row.try_get(1)?,
+        schema,
         database: row.try_get(2)?,
         role,
         is_collector: rights.try_get(1)?,
