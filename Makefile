@@ -5,8 +5,10 @@
 #   make install PG_CONFIG=/path/pg_config into another server
 #   make install DESTDIR=/path             below that directory
 #   make matrix V="15.1 16.2" T=regress    some of its servers, one test program
+#   make packages V="15 17"                packages for these majors only
+#   make installed V=15                    tried on one release of Debian only
 
-.PHONY: help demo psql check test accept lint bench matrix install clean
+.PHONY: all help demo psql check test accept lint bench matrix install packages installed fresh dist clean
 
 help:
 	@echo 'make demo     watch it work, on a throw-away cluster'
@@ -18,7 +20,15 @@ help:
 	@echo 'make bench    measure it (B="latency --quick": some of it, shortened)'
 	@echo 'make matrix   run every test on PostgreSQL 15.1, 16.2, 17 and 18 (V=16.2: one)'
 	@echo 'make install  into the server of PG_CONFIG (default: Debian'\''s PostgreSQL 15)'
+	@echo 'make packages   Debian packages and archives of the last commit (V=15: for one major)'
+	@echo 'make installed  the packages, installed on Debian 12, 13 and 14 under systemd, as root (V=15: one)'
+	@echo 'make fresh      make demo and make test on a bare Debian 12, as root'
+	@echo 'make dist       the archive for PGXN'
 	@echo 'make clean    remove all that was built'
+
+# What PGXN's client calls before `install`.
+all:
+	@tests/run build
 
 test:
 	@tests/run test $(T)
@@ -32,8 +42,14 @@ matrix:
 install:
 	@DESTDIR='$(DESTDIR)' tests/run install
 
+packages:
+	@tests/run packages $(V)
+
+installed:
+	@tests/run installed $(V)
+
 accept:
 	@tests/run accept $(T)
 
-demo psql check lint clean:
+demo psql check lint fresh dist clean:
 	@tests/run $@

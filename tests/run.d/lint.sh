@@ -35,6 +35,10 @@ lint_sources() {
     echo "== long functions"
     long=$(long_functions)
     [ -z "$long" ] || fail "more than 60 lines without a comment \"Long because …\":"$'\n'"$long"
+    echo "== licences"
+    python3 "$root/packaging/copyright.py" "$target/copyright" || fail "packaging/copyright.py failed"
+    diff "$root/packaging/debian/copyright" "$target/copyright" ||
+        fail "packaging/debian/copyright is stale: run packaging/copyright.py packaging/debian/copyright"
     echo "== rustfmt"
     cargo fmt --all --check
     echo "== clippy"

@@ -1,0 +1,98 @@
+"""Writes the manual pages mailroom(1), mailroom-send(1) and mailroom-check(1) from the help text of the program.
+
+Usage: manpages.py FOLDER VERSION DATE. The help text has paragraphs, options with their texts in a second column, and the
+headings "Signals:" and "Exit codes:"; "Usage:" and the paragraph that begins with a command say what belongs to which page.
+"""
+
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+HELP = ROOT / "crates/mailroom/src/help.txt"
+NAMES = {
+    "mailroom": "deliver the mail of PostgreSQL databases with the extension mailroom",
+    "mailroom-send": "deliver the mail of databases",
+    "mailroom-check": "check a transports file, its transports and databases",
+}
+
+
+def escape(text):
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
+    return re.sub(r"^([.'])", r"\\&\1", text)
+
+
+def entries(lines):
+    """Definitions: what stands left of the second column, and the lines at its right."""
+    found = []
+    rows = [re.match(r" *(\S.*?)(?: {2,}(\S.*))?$", line) for line in lines]
+    column = next(row.start(2) for row in rows if row[2])
+    for line, row in zip(lines, rows):
+        if row.start(1) < column:
+            found.append([row[1], [row[2]] if row[2] else []])
+        else:
+            found[-1][1].append(line.strip())
+    return found
+
+
+def render(blocks):
+    out = []
+    for block in blocks:
+        if block[0].startswith(" "):
+            for term, text in entries(block):
+                out += [".TP", r"\fB" + escape(term) + r"\fR", *map(escape, text)]
+        else:
+            out += [".PP", *map(escape, block)]
+    return out
+
+
+def pages():
+    blocks = [block.splitlines() for block in HELP.read_text(encoding="utf-8").strip().split("\n\n")]
+    title, usage, *rest = blocks
+    assert title[0].startswith("mailroom: ") and usage[0] == "Usage:", "help.txt has another beginning"
+    parts = {"send": [], "check": [], "common": [], "signals": [], "codes": []}
+    part = None
+    for block in rest:
+        if match := re.match(r"mailroom (send|check) ", block[0]):
+            part = match[1]
+        elif block[0].lstrip().startswith("-h, --help"):
+            part = "common"
+        elif block[0] == "Signals:":
+            parts["signals"].append(block[1:])
+            continue
+        elif block[0] == "Exit codes:":
+            parts["codes"].append(block[1:])
+            continue
+        elif block[0].startswith("With NOTIFY_SOCKET"):
+            parts["signals"].append(block)
+            continue
+        parts[part].append(block)
+    # What both take stands with the first.
+    shared = [line for block in parts["send"] for line in block]
+    start = next(i for i, line in enumerate(shared) if line.startswith("  -d, "))
+    end = next(i for i, line in enumerate(shared) if line.strip().startswith("--once"))
+    both = [shared[start:end]]
+    usages = {name: [line.strip() for line in usage[1:] if f"mailroom {name}" in line] for name in ("send", "check")}
+    tail = [("OPTIONS AND CONNECTIONS", parts["common"]), ("SIGNALS", parts["signals"]), ("EXIT STATUS", parts["codes"])]
+    yield "mailroom", usages["send"] + usages["check"], [
+        ("DESCRIPTION", parts["send"] + parts["check"]), *tail], ["mailroom-send", "mailroom-check"]
+    yield "mailroom-send", usages["send"], [("DESCRIPTION", parts["send"]), *tail], ["mailroom", "mailroom-check"]
+    yield "mailroom-check", usages["check"], [
+        ("DESCRIPTION", parts["check"] + both), tail[0], tail[2]], ["mailroom", "mailroom-send"]
+
+
+def main(folder, version, date):
+    for name, usage, sections, others in pages():
+        lines = [
+            f'.TH {name.upper()} 1 "{date}" "mailroom {version}" "User Commands"',
+            ".SH NAME", f"{name} \\- {NAMES[name]}",
+            ".SH SYNOPSIS", ".nf", *map(escape, usage), ".fi",
+        ]
+        for title, blocks in sections:
+            lines += [f".SH {title}", *render(blocks)]
+        lines += [".SH SEE ALSO", ", ".join(f"\\fB{escape(other)}\\fR(1)" for other in others)]
+        (pathlib.Path(folder) / f"{name}.1").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

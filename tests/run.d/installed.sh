@@ -1,0 +1,303 @@
+# The packages of target/packages on Debian systems that run in namespaces, and a newcomer's. Part of tests/run.
+# shellcheck shell=bash
+
+# The releases of Debian that have a PostgreSQL which mailroom is for.
+declare -A debian_suites=([15]=bookworm [17]=trixie [18]=forky)
+system=       # the process that is a running system's first, as this one sees it
+namespaces=   # the one that made its namespaces, and whose end ends the system
+mailcatcher=  # the SMTP server in them
+
+as_root() { [ "$(id -u)" -eq 0 ] || fail "make $1 builds Debian systems, so root runs it"; }
+
+# in_tree <folder> <command...>: in a Debian system that does not run, with the network of this machine, and with /proc and
+# what <binds> names (<from>:<to>...), which go away with the command.
+binds=()
+in_tree() {
+    local tree=$1
+    shift
+    # shellcheck disable=SC2016
+    unshare --mount --pid --fork --kill-child bash -c '
+        set -e
+        tree=$1 count=$2
+        shift 2
+        mount --make-rprivate /
+        mount -t proc proc "$tree/proc"
+        for device in null zero urandom random; do
+            [ -c "$tree/dev/$device" ] || { touch "$tree/dev/$device"; mount --bind "/dev/$device" "$tree/dev/$device"; }
+        done
+        while [ "$count" -gt 0 ]; do
+            mkdir -p "$tree${1#*:}"
+            mount --bind "${1%%:*}" "$tree${1#*:}"
+            shift
+            count=$((count - 1))
+        done
+        exec chroot "$tree" "$@"' in_tree "$tree" "${#binds[@]}" "${binds[@]}" "$@"
+}
+
+# base_system <name> <suite> <packages...>: a debootstrapped system with packages, in target/systems/<name>, if it is not
+# there. It is used through a copy of it, or through a layer above it.
+base_system() {
+    local name=$1 suite=$2 tree=$target/systems/$1 mirror script=
+    shift 2
+    [ "$(cat "$tree/made" 2>/dev/null)" != "$*" ] || return 0
+    need_packages debootstrap
+    mirror=$(debian_mirror)
+    [ -n "$mirror" ] || fail "found no Debian mirror in the configuration of apt; run apt-get update"
+    # Releases that this debootstrap does not know are made as Debian's unstable is.
+    [ -e "/usr/share/debootstrap/scripts/$suite" ] || script=/usr/share/debootstrap/scripts/sid
+    rm -rf "$tree" "$tree.new"
+    mkdir -p "$tree.new"
+    quietly "system-$name" "making a system of Debian's $suite" \
+        debootstrap --variant=minbase --keyring=/usr/share/keyrings/debian-archive-keyring.gpg \
+        "$suite" "$tree.new" "$mirror" ${script:+"$script"}
+    # No service is started while it does not run.
+    printf '#!/bin/sh\nexit 101\n' >"$tree.new/usr/sbin/policy-rc.d"
+    chmod 755 "$tree.new/usr/sbin/policy-rc.d"
+    # A suite that is no release yet may carry an old date.
+    echo 'Acquire::Check-Valid-Until "false";' >"$tree.new/etc/apt/apt.conf.d/90valid-until"
+    cp --remove-destination /etc/resolv.conf "$tree.new/etc/resolv.conf"
+    quietly "system-$name-packages" "adding $*" in_tree "$tree.new" \
+        env DEBIAN_FRONTEND=noninteractive sh -c 'apt-get update && apt-get install --yes --no-install-recommends "$@"' sh "$@"
+    rm "$tree.new/usr/sbin/policy-rc.d"
+    echo "$*" >"$tree.new/made"
+    mv "$tree.new" "$tree"
+}
+
+# boot_system <name>: the base system with its own systemd; what it writes goes with the scratch directory.
+boot_system() {
+    local waited=0
+    setsid unshare --mount --pid --fork --kill-child=KILL --cgroup --uts --ipc --net \
+        "$root/tests/installed/boot" "$target/systems/$1" "$scratch/system" >"$scratch/boot.log" 2>&1 &
+    namespaces=$!
+    until system=$(pgrep --parent "$namespaces") && inside systemctl is-system-running --wait >"$scratch/state" 2>/dev/null ||
+        [ "$(cat "$scratch/state" 2>/dev/null)" = degraded ]; do
+        kill -0 "$namespaces" 2>/dev/null || { cat "$scratch/boot.log" >&2; fail "the system did not start"; }
+        waited=$((waited + 1))
+        [ "$waited" -le 60 ] || fail "systemd is not up after a minute: $(cat "$scratch/state")"
+        sleep 1
+    done
+    inside ip link set lo up 2>/dev/null || nsenter --target "$system" --net ip link set lo up
+}
+
+stop_system() {
+    [ -z "$mailcatcher" ] || kill "$mailcatcher" 2>/dev/null || true
+    [ -z "$namespaces" ] || kill -KILL "$namespaces" 2>/dev/null || true
+    [ -z "$namespaces" ] || wait "$namespaces" 2>/dev/null || true
+    system= namespaces= mailcatcher=
+}
+
+# inside <command...>: in the running system.
+inside() { nsenter --target "$system" --mount --uts --ipc --net --pid --cgroup --root --wd "$@"; }
+
+sql() { inside runuser -u postgres -- psql -X -A -t -v ON_ERROR_STOP=1 "$@"; }
+
+# holds <what> <command...>
+holds() {
+    local what=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+        echo "ok: $what"
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $what"
+        inside journalctl --no-pager --lines=15 >&2 || true
+    fi
+}
+
+# within <seconds> <command...>: until it succeeds.
+within() {
+    local until_=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$until_" ] || return 1
+        sleep 0.2
+    done
+}
+
+mail_to() { grep --quiet --fixed-strings "To: <$1>" "$scratch/mail.log"; }
+says() { inside systemctl show --value --property "$1" "$2"; }
+is() { [ "$(says "$1" mailroom-send@app)" = "$2" ]; }
+serves() { sql -c 'SELECT 1' >/dev/null 2>&1; }
+
+# local_repository: the packages as a signed repository, in the system that is to be started.
+local_repository() {
+    local repository=$scratch/system/upper/srv/mailroom
+    mkdir -p "$repository" "$scratch/system/upper/etc/apt"
+    need_packages gpg gpg-agent apt-utils
+    cp "$packaged"/*.deb "$repository/"
+    (
+        cd "$repository"
+        export GNUPGHOME=$scratch/gpg
+        mkdir -m 700 "$GNUPGHOME"
+        apt-ftparchive packages . >Packages
+        apt-ftparchive release . >"$scratch/Release" && mv "$scratch/Release" .
+        gpg --batch --quiet --passphrase '' --quick-generate-key 'packages under test' ed25519 sign never 2>/dev/null
+        gpg --batch --quiet --clearsign --output InRelease Release
+        gpg --batch --quiet --export >key.gpg
+        gpgconf --kill gpg-agent
+    )
+    # Its only one: it has no network.
+    echo 'deb [signed-by=/srv/mailroom/key.gpg] file:/srv/mailroom ./' >"$scratch/system/upper/etc/apt/sources.list"
+}
+
+# set_preload <major> [value]: without a value, the setting is removed.
+set_preload() {
+    if [ -n "${2:-}" ]; then
+        inside pg_conftool "$1" main set shared_preload_libraries "$2"
+    else
+        inside pg_conftool "$1" main remove shared_preload_libraries
+    fi
+    inside systemctl restart "postgresql@$1-main"
+    within 20 serves
+}
+
+# configure <major>: what the guide "Install" tells an administrator to do.
+configure() {
+    inside sh -c 'cat >/tmp/transports.toml && install -o root -g postgres -m 0640 /tmp/transports.toml /etc/mailroom/' <<'END'
+[transports.relay]
+provider = "smtp"
+host = "127.0.0.1"
+port = 2525
+tls = "none"
+allowed_networks = ["127.0.0.0/8"]
+from = "Example <noreply@example.com>"
+END
+    inside pg_conftool "$1" main set mailroom.transports_file /etc/mailroom/transports.toml
+    inside pg_conftool "$1" main set mailroom.transport relay
+    inside pg_conftool "$1" main set mailroom.link_base_url https://example.com
+    set_preload "$1" mailroom
+    sql -q -c 'CREATE DATABASE app'
+    sql -q -d app -c 'CREATE SCHEMA mailroom; CREATE EXTENSION mailroom SCHEMA mailroom'
+    sql -q -d app -c "ALTER DATABASE app SET search_path = \"\$user\", public, mailroom"
+}
+
+register() { sql -q -d app -c "INSERT INTO accounts (email, login) VALUES ('$1', '$1')"; }
+
+# The worker: from a system with PostgreSQL to the first mail.
+first_mail() {
+    local began=$SECONDS postmaster
+    postmaster=$(inside cat "/var/lib/postgresql/$1/main/postmaster.pid" | head -n 1)
+    inside apt-get update -qq
+    inside env DEBIAN_FRONTEND=noninteractive apt-get install --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/apt.log" 2>&1 ||
+        { cat "$scratch/apt.log" >&2; fail "apt did not install the packages"; }
+    holds "installing restarts no cluster" [ "$postmaster" = "$(inside cat "/var/lib/postgresql/$1/main/postmaster.pid" | head -n 1)" ]
+    holds "and configures none" [ -z "$(sql -c 'SHOW shared_preload_libraries')" ]
+    holds "and creates no role" [ "$(sql -c "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'mailroom%'")" = 0 ]
+    holds "and enables no unit" [ -z "$(inside systemctl list-units --all --no-legend 'mailroom-send@*')" ]
+    holds "/etc/mailroom is for root and the server" [ "$(inside stat -c '%U:%G %a' /etc/mailroom)" = 'root:postgres 750' ]
+    configure "$1"
+    register worker@example.com
+    holds "PostgreSQL $1: the first mail, by the worker, is there" within 60 mail_to worker@example.com
+    echo "PostgreSQL $1: from apt-get update to the first mail: $((SECONDS - began)) s"
+    holds "in at most 60 s" [ $((SECONDS - began)) -le 60 ]
+    holds "without a toolchain" inside sh -c '! command -v cc && ! command -v rustc && ! command -v cargo'
+    holds "mailroom check finds nothing wrong" inside runuser -u postgres -- \
+        mailroom check --transports /etc/mailroom/transports.toml --database 'postgresql:///app?host=/var/run/postgresql'
+    holds "the manual is there" inside sh -c 'for page in mailroom mailroom-send mailroom-check; do test -e "/usr/share/man/man1/$page.1.gz" || exit 1; done'
+}
+
+# The unit, in the worker's place.
+first_mail_of_the_unit() {
+    local unit=mailroom-send@app exposure
+    set_preload "$1"
+    sql -q -d app -c 'CREATE ROLE mailroom LOGIN; GRANT mailroom_collector TO mailroom; GRANT USAGE ON SCHEMA mailroom TO mailroom'
+    holds "without its file an instance does not start" eval '! inside systemctl start '$unit' 2>/dev/null'
+    holds "and says why" eval 'inside journalctl --no-pager --unit '$unit' | grep -q "Failed to load environment files"'
+    inside sh -c "echo 'ARGUMENTS=--database postgresql:///app?host=/var/run/postgresql' >/etc/mailroom/send/app.conf"
+    # So that a stopped program is noticed within the patience of a test.
+    inside sh -c "mkdir -p /etc/systemd/system/$unit.service.d && printf '[Service]\nWatchdogSec=4\nRestartSec=1\n' >/etc/systemd/system/$unit.service.d/test.conf"
+    inside systemctl daemon-reload
+    inside systemctl reset-failed "$unit" 2>/dev/null || true
+    register unit@example.com
+    holds "mailroom-send@app starts, and says that it is ready" inside systemctl start "$unit"
+    holds "PostgreSQL $1: the first mail, by the unit, is there" within 30 mail_to unit@example.com
+    holds "it runs as the user mailroom" [ "$(inside stat -c %U "/proc/$(says MainPID $unit)")" = mailroom ]
+    inside systemctl kill --kill-who=main --signal=KILL "$unit"
+    register killed@example.com
+    holds "killed, it is started again, and goes on" within 30 mail_to killed@example.com
+    holds "which systemd counted" is NRestarts 1
+    inside systemctl kill --kill-who=main --signal=STOP "$unit"
+    register stopped@example.com
+    holds "stopped, it is started again by the watchdog" within 60 mail_to stopped@example.com
+    holds "which systemd counted" is NRestarts 2
+    inside mv /etc/mailroom/transports.toml /etc/mailroom/elsewhere.toml
+    holds "without the transports file it does not start" eval '! inside systemctl restart '$unit' 2>/dev/null'
+    holds "and says why" eval 'inside journalctl --no-pager --unit '$unit' | grep -q 243/CREDENTIALS'
+    inside mv /etc/mailroom/elsewhere.toml /etc/mailroom/transports.toml
+    inside systemctl reset-failed "$unit"
+    holds "and with it, it does" inside systemctl restart "$unit"
+    exposure=$(inside systemd-analyze security --no-pager "$unit" | sed -n 's/.*exposure level[^:]*: *\([0-9.]*\).*/\1/p')
+    echo "PostgreSQL $1: systemd-analyze security: $exposure"
+    holds "at most 2.0" awk -v exposure="$exposure" 'BEGIN { exit !(exposure > 0 && exposure <= 2.0) }'
+    inside systemctl stop "$unit"
+    holds "it ends in order" is Result success
+}
+
+# What removal leaves, and that a second installation goes on.
+remove_and_return() {
+    local key=/var/lib/postgresql/$1/main/mailroom.key before
+    set_preload "$1" mailroom
+    before=$(inside sha256sum "$key" /etc/mailroom/transports.toml /etc/mailroom/send/app.conf)
+    inside apt-get remove --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/remove.log" 2>&1
+    holds "removal warns of the setting that stops the server" grep -q "/etc/postgresql/$1/main/postgresql.conf" "$scratch/remove.log"
+    holds "and leaves the server running" serves
+    inside apt-get purge --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/purge.log" 2>&1
+    holds "purge leaves the key and what the administrator wrote" [ "$before" = "$(inside sha256sum "$key" /etc/mailroom/transports.toml /etc/mailroom/send/app.conf)" ]
+    holds "and none of the package's files" inside sh -c "! find /usr /lib -name '*mailroom*' -not -path '/usr/share/doc/*' | grep ."
+    holds "and the database" [ "$(sql -d app -c "SELECT count(*) FROM accounts")" -ge 4 ]
+    inside env DEBIAN_FRONTEND=noninteractive apt-get install --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/apt.log" 2>&1
+    inside systemctl restart "postgresql@$1-main"
+    within 20 serves
+    register again@example.com
+    holds "installed again, the worker goes on" within 30 mail_to again@example.com
+}
+
+# installed [major...]: for each, its packages on the release of Debian that has that PostgreSQL.
+installed() {
+    local one python
+    as_root installed
+    [ $# -gt 0 ] || set -- 15 17 18
+    for one in "$@"; do
+        [ -n "${debian_suites[$one]:-}" ] || fail "no release of Debian has PostgreSQL $one"
+    done
+    packages "$@"
+    need_senders
+    make_scratch
+    trap 'stop_system; cleanup' EXIT
+    for one in "$@"; do
+        base_system "${debian_suites[$one]}" "${debian_suites[$one]}" systemd systemd-sysv dbus ca-certificates "postgresql-$one"
+        echo "== PostgreSQL $one on Debian's ${debian_suites[$one]}"
+        rm -rf "$scratch/system" "$scratch/gpg" "$scratch/mail.log"
+        local_repository
+        boot_system "${debian_suites[$one]}"
+        python=$MAILROOM_PYTHON
+        nsenter --target "$system" --net "$python" -u -m aiosmtpd --nosetuid --listen 127.0.0.1:2525 >"$scratch/mail.log" 2>&1 &
+        mailcatcher=$!
+        holds "PostgreSQL $one runs" within 60 serves
+        first_mail "$one"
+        first_mail_of_the_unit "$one"
+        remove_and_return "$one"
+        stop_system
+    done
+}
+
+# fresh [command...]: what the README tells a newcomer to run, in a clone of the last commit, on a Debian 12 without
+# anything but git, this machine's Rust toolchain and what its cargo has downloaded.
+fresh() {
+    local rustup=${RUSTUP_HOME:-$HOME/.rustup} cargo=${CARGO_HOME:-$HOME/.cargo} tree command
+    as_root fresh
+    [ $# -gt 0 ] || set -- 'make demo' 'make test'
+    base_system fresh bookworm git make ca-certificates
+    make_scratch
+    tree=$scratch/fresh
+    cp -a "$target/systems/fresh" "$tree"
+    git clone --quiet "$root" "$tree/root/mailroom"
+    binds=("$rustup:/root/.rustup" "$cargo/bin:/root/.cargo/bin" "$cargo/registry:/root/.cargo/registry")
+    for command in "$@"; do
+        echo "== $command"
+        in_tree "$tree" env HOME=/root PATH=/root/.cargo/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -c "cd /root/mailroom && $command" ||
+            fail "$command failed on a bare Debian 12"
+        echo "== $command: passed"
+    done
+}
