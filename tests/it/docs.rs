@@ -274,6 +274,34 @@ fn the_table_of_contents_has_every_page() {
 
 /// Tests name the invariants of the design: in the name of the function, as `i5_no_transaction_is_open`, or in the
 /// comment above it.
+/// What PGXN and Debian are told.
+#[test]
+fn the_metadata_is_of_this_version_and_names_files_that_exist() {
+    let version = env!("CARGO_PKG_VERSION");
+    let meta: serde_json::Value = serde_json::from_str(&read("META.json")).unwrap();
+    let provided = &meta["provides"]["mailroom"];
+    assert_eq!(meta["version"], version);
+    assert_eq!(provided["version"], version);
+    for part in ["file", "docfile"] {
+        let path = provided[part].as_str().unwrap();
+        assert!(root().join(path).is_file(), "{path}");
+    }
+    let maintainer = meta["maintainer"].as_str().unwrap();
+    assert!(maintainer.ends_with('>') && maintainer.contains('@'));
+    let first = format!("mailroom ({version}) ");
+    let changes = read("packaging/debian/changelog");
+    assert!(changes.starts_with(&first), "{changes}");
+    assert!(
+        changes.contains(&format!("\n -- {maintainer}  ")),
+        "{changes}"
+    );
+    let control = read("packaging/debian/control.head");
+    assert!(
+        control.contains(&format!("Maintainer: {maintainer}\n")),
+        "{control}"
+    );
+}
+
 #[test]
 fn every_invariant_is_named_by_a_test() {
     let mut named = BTreeSet::new();
