@@ -82,7 +82,22 @@ const ELSEWHERE: [(&str, &str, &str); 12] = [
 ];
 
 /// The blocks that no test executes: page, info string of the fence, and reason.
-const NOT_EXECUTED: [(&str, &str, &str); 2] = [
+const NOT_EXECUTED: [(&str, &str, &str); 5] = [
+    (
+        "README.md",
+        "sh debian",
+        "it installs packages, as `make installed` does on systems of its own",
+    ),
+    (
+        "docs/start/install.md",
+        "sh debian",
+        "`make installed` executes it on systems of its own, as root",
+    ),
+    (
+        "docs/guides/several-machines.md",
+        "sh debian",
+        "`make installed` starts the unit on systems of its own, as root",
+    ),
     (
         "docs/operations/security.md",
         "sh fuzz",
