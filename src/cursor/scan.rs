@@ -268,10 +268,10 @@ mod tests {
         let mut scan = Scan::new(now);
         assert!(scan.begin(now, now));
         assert!(!scan.begin(now + 5_000 * MS, now + 5_000 * MS));
-        assert!(!scan.begin(now + 20_000 * MS, now + 20_000 * MS));
-        assert!(scan.begin(now + 24_000 * MS, now + 24_000 * MS));
+        assert!(!scan.begin(now + 17_000 * MS, now + 17_000 * MS));
+        assert!(scan.begin(now + 19_000 * MS, now + 19_000 * MS));
         assert!(
-            !scan.begin(now + 40_000 * MS, now + 40_000 * MS),
+            !scan.begin(now + 35_000 * MS, now + 35_000 * MS),
             "a second is counted, at most"
         );
         assert!(scan.begin(now + 3_700_000 * MS, now + 3_700_000 * MS));
