@@ -177,7 +177,15 @@ struct Difference {
 }
 
 /// What is meant to differ.
-const DIFFERENCES: [Difference; 15] = [
+const DIFFERENCES: [Difference; 16] = [
+    Difference {
+        providers: &["ses"],
+        mails: &["people with names"],
+        field: "bcc",
+        ours: r#"[["AnnM.Lee","a.m@example.com"]]"#,
+        theirs: r#"["a.m@example.com"]"#,
+        why: "a destination may have the name, which only SES reads",
+    },
     Difference {
         providers: &["mailgun"],
         mails: &[],

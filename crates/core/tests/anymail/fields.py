@@ -67,6 +67,15 @@ def recipients(texts):
     return [address if not name else [name, address] for name, address in people] or None
 
 
+def joined(people):
+    """Names without spaces: Python's parser puts some between the encoded words of a long one."""
+    return people and [[one[0].replace(" ", ""), one[1]] if isinstance(one, list) else one for one in people]
+
+
+def bare(people):
+    return [one[1] if isinstance(one, list) else one for one in people or []]
+
+
 def named(pairs):
     """Headers, by their names in lower case."""
     headers = {}
@@ -194,14 +203,16 @@ def ses(body):
     said = simple(content.pop("Simple")) if "Simple" in content else raw(content.pop("Raw"))
     from_ = body.pop("FromEmailAddress", None) or said.pop("from")
     to = {name: recipients(people.pop(f"{name.title()}Addresses", [])) for name in ("to", "cc", "bcc")}
-    # A message names those who see each other, too.
+    # A message names those who see each other, too; then the destination need not have their names.
     for name in ("to", "cc"):
-        if said.pop(name, to[name]) != to[name]:
+        shown = said.pop(name, to[name])
+        if bare(shown) != bare(to[name]):
             raise ValueError(f"{name} differs from the destination")
+        to[name] = shown
+    to["reply_to"] = said.pop("reply_to", None) or recipients(body.pop("ReplyToAddresses", []))
     return {
         "from": sender(from_),
-        **to,
-        "reply_to": said.pop("reply_to", None) or recipients(body.pop("ReplyToAddresses", [])),
+        **{name: joined(people) for name, people in to.items()},
         **said,
         **labelled(tags),
         "tracking": {
