@@ -113,7 +113,7 @@ SELECT @s@.mailroom_send(
 SELECT @s@.mailroom_send(
     'b@example.com, b2@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
-    pg_catalog.to_char(i, 'FM999'), NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, pg_catalog.gen_random_uuid(), NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text
+    pg_catalog.to_char(i, 'FM999'), NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, pg_catalog.gen_random_uuid(), NULL::pg_catalog.text, NULL::pg_catalog.text, 'S <s@example.com>'::pg_catalog.text, '{"X-Own": "y"}'::pg_catalog.jsonb, 'https://example.com/u'::pg_catalog.text
 ) FROM pg_catalog.generate_series(1, 20) i;
 
 SELECT @s@.mailroom_send_many('[{"recipients": "c@example.com", "subject": "S", "body_text": "T"}]'::pg_catalog.jsonb);
