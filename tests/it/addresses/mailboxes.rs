@@ -40,7 +40,7 @@ fn a_list_is_refused_or_read_as_the_email_package_of_python_reads_it() {
 import email.utils, json, sys
 json.dump([email.utils.getaddresses([text]) for text in json.load(sys.stdin)], sys.stdout)
 ";
-    let mut random = Random(0x1157_0f_b0e5);
+    let mut random = Random(0x0011_570f_b0e5);
     let mut read: Vec<(String, Vec<(String, String)>)> = Vec::new();
     for _ in 0..TEXTS {
         let text = list(&mut random);
