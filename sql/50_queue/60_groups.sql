@@ -115,7 +115,7 @@ DECLARE
     budgeted CONSTANT boolean := EXISTS (SELECT FROM @extschema@.budgets);
     refused_before CONSTANT bigint := @extschema@._refused();
     after_priority smallint := -32768;
-    after_send_at timestamptz := '-infinity';
+    after_send_at timestamptz := '-infinity'::timestamptz;
     after_id bigint := 0;
     asked integer;
     seen record;
@@ -193,7 +193,7 @@ DECLARE
     found_at timestamptz;
     candidate record;
     first text;
-    tried text[] := '{}';
+    tried text[] := '{}'::text[];
     stops boolean;
     refused bigint;
     refused_before CONSTANT bigint := @extschema@._refused();
