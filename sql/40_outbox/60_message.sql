@@ -76,12 +76,6 @@ CREATE FUNCTION @extschema@._bare_addresses(mailboxes text[]) RETURNS text[]
 COMMENT ON FUNCTION @extschema@._bare_addresses(text[]) IS
     'Internal. The addresses of these mailboxes, without names; an element that is none is returned as it is.';
 
-CREATE FUNCTION @extschema@._addresses_problem(addresses text[]) RETURNS text
-    LANGUAGE c IMMUTABLE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_addresses_problem_wrapper';
-COMMENT ON FUNCTION @extschema@._addresses_problem(text[]) IS
-    'Internal. Why the first invalid element is not a mail address, beginning with its subscript as in [2]; NULL if all are valid.';
-
 CREATE FUNCTION @extschema@._message_problem(
     recipients text[], cc text[], bcc text[], reply_to text[],
     subject text, body_text text, body_html text, kind text, data_type text, data_octets integer,

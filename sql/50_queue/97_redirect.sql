@@ -33,7 +33,7 @@ AS $$
 DECLARE
     address CONSTANT text := @extschema@._redirect_setting();
 BEGIN
-    IF address IS NOT NULL AND @extschema@._addresses_problem(ARRAY[address]) IS NOT NULL THEN
+    IF NOT @extschema@._is_address(address) THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'mailroom.redirect_to is not a mail address',
             DETAIL = 'No mail is delivered until the setting is an address or empty.',

@@ -53,7 +53,6 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._due_again(integer, integer, interval, timestamptz, timestamptz),
     @extschema@._redirect_setting(),
     @extschema@._redirect_to(),
-    @extschema@._addresses_problem(text[]),
     @extschema@._bare_addresses(text[]),
     @extschema@._line_problem(text),
     @extschema@._is_address(text),

@@ -13,15 +13,12 @@ use pgrx::prelude::*;
 
 use crate::pg::encoding;
 use crate::settings;
+use mailroom_core::line;
 use mailroom_core::template::{self, Engine, Part, Serde, Value};
-use mailroom_core::{address, line};
 
 thread_local! {
     static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
 }
-
-/// Maximum characters of an address that an error quotes.
-const QUOTE_MAX: usize = 80;
 
 /// The problem of text that cannot be converted to UTF-8.
 const NOT_READ: &str = "holds bytes that are no characters in the database's encoding";
@@ -37,26 +34,6 @@ fn readable(text: &[u8]) -> Option<Cow<'_, str>> {
 /// Converts text to the database's encoding, with a question mark for each character that it does not have.
 fn told(text: &str) -> Vec<u8> {
     encoding::from_utf8_lossy(text).into_owned()
-}
-
-/// Returns the problem of the first invalid address, as in `[2] "a@": …`, counting from 1; `None` if all are valid.
-#[pg_extern(sql = false)]
-fn _addresses_problem(addresses: Option<Array<&[u8]>>) -> Option<Vec<u8>> {
-    let problem = addresses?.iter().enumerate().find_map(|(index, found)| {
-        let place = index + 1;
-        let Some(found) = found else {
-            return Some(format!("[{place}] is null"));
-        };
-        let Some(found) = readable(found) else {
-            return Some(format!("[{place}] {NOT_READ}"));
-        };
-        let problem = address::check(&found).err()?;
-        Some(format!(
-            "[{place}] {} {problem}",
-            line::quoted(&found, QUOTE_MAX)
-        ))
-    });
-    problem.map(|problem| told(&problem))
 }
 
 /// Returns why text is not one line without control characters; `None` if it is. In text that cannot be converted to

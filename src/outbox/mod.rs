@@ -6,7 +6,7 @@
 //! | `locks` | the locks that let one claimant at a time claim a group, and one session count budgets |
 //! | `ended` | warnings about mail that ended without a report by a claimant |
 //! | `judge` | the SQL functions that read lists of addresses and judge messages |
-//! | `compose` | the SQL functions for templates, and for the address of a redirection |
+//! | `compose` | the SQL functions for templates, and for control characters |
 
 #![forbid(unsafe_code)]
 

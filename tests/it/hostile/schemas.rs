@@ -71,7 +71,7 @@ fn objects_of_the_same_names_fail_the_installation_and_nothing_else() {
             "CREATE FUNCTION _create_key_file(VARIADIC integer[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$; \
              CREATE FUNCTION _request_worker(VARIADIC integer[]) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$; \
              CREATE FUNCTION _random_code(VARIADIC text[]) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$; \
-             CREATE FUNCTION _addresses_problem(anyarray) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$; \
+             CREATE FUNCTION _is_address(anyelement) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$; \
              CREATE FUNCTION _is_callers_role(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'planted'; END $$",
         )
         .unwrap();

@@ -87,17 +87,7 @@ pub fn outcomes(
     status: u16,
     body: &str,
 ) -> Vec<MessageOutcome> {
-    let headers = HeaderMap::new();
-    let response = Response {
-        status,
-        headers: &headers,
-        body: body.as_bytes(),
-        is_broken_off: false,
-        now: UNIX_EPOCH + Duration::from_secs(1_767_323_045),
-    };
-    let outcomes = provider.outcomes(messages, &response);
-    assert_eq!(outcomes.len(), messages, "an outcome for each message");
-    outcomes
+    outcomes_of(provider, messages, status, body, false)
 }
 
 /// The outcomes of a response with this status to a request with several messages, whose body breaks off here.
@@ -107,15 +97,27 @@ pub fn broken_off(
     status: u16,
     body: &str,
 ) -> Vec<MessageOutcome> {
+    outcomes_of(provider, messages, status, body, true)
+}
+
+fn outcomes_of(
+    provider: &dyn Provider,
+    messages: usize,
+    status: u16,
+    body: &str,
+    is_broken_off: bool,
+) -> Vec<MessageOutcome> {
     let headers = HeaderMap::new();
     let response = Response {
         status,
         headers: &headers,
         body: body.as_bytes(),
-        is_broken_off: true,
-        now: UNIX_EPOCH,
+        is_broken_off,
+        now: UNIX_EPOCH + Duration::from_secs(1_767_323_045),
     };
-    provider.outcomes(messages, &response)
+    let outcomes = provider.outcomes(messages, &response);
+    assert_eq!(outcomes.len(), messages, "an outcome for each message");
+    outcomes
 }
 
 /// The outcome of a response to a request with one message.
