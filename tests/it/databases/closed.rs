@@ -162,12 +162,13 @@ fn a_database_that_was_closed_by_an_update_gets_its_worker_back() {
     drop(cluster.create_database("app"));
     let mut client = cluster.connect("postgres");
     wait_for_workers(&mut client, &["app"]);
-    client
-        .batch_execute(
-            "UPDATE pg_database SET datallowconn = false WHERE datname = 'app'; \
-             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'app'",
-        )
-        .unwrap();
+    // Committed first: one string is one transaction, and the next worker would still get in.
+    for statement in [
+        "UPDATE pg_database SET datallowconn = false WHERE datname = 'app'",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'app'",
+    ] {
+        client.batch_execute(statement).unwrap();
+    }
     eventually("the launcher to say so", || {
         cluster
             .log()

@@ -174,6 +174,12 @@ pub fn calls() -> Vec<Call> {
             json!([[3], ["provider"], "me"]),
             "{3}",
         ),
+        // Before there are requests, which the worker answers when it comes to them.
+        (
+            "SELECT waiting::text FROM mailroom_status()",
+            json!([]),
+            "0",
+        ),
         // Accounts and links.
         (
             "INSERT INTO accounts (email, login) VALUES ($1, $2) RETURNING id::text",
@@ -238,11 +244,6 @@ pub fn calls() -> Vec<Call> {
             "SELECT (library = sql)::text FROM mailroom_version()",
             json!([]),
             "true",
-        ),
-        (
-            "SELECT waiting::text FROM mailroom_status()",
-            json!([]),
-            "0",
         ),
         ("SELECT mailroom_pause()::text", json!([]), "true"),
         ("SELECT mailroom_resume()::text", json!([]), "true"),
