@@ -10,6 +10,7 @@
 //! | [`mask`] | masking secrets in text for logs |
 //! | [`message`] | a claimed message |
 //! | [`scheduling`] | the rules for a message that an application schedules |
+//! | [`attachment`] | a file of a message |
 //! | [`headers`] | headers that an application may add to a message |
 //! | [`row`] | reading a claimed mail by the names of columns |
 //! | [`batching`] | when to collect a batch of tokens |
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod attachment;
 pub mod backoff;
 pub mod batching;
 pub mod deliver;

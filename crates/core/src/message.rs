@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 
+use crate::attachment::Attachment;
 use crate::row::read_by_name;
 
 read_by_name! {
@@ -56,6 +57,8 @@ read_by_name! {
     with {
         /// The original addresses of a redirected message; otherwise empty.
         pub original_recipients: Vec<String>,
+        /// Its files, in their order.
+        pub attachments: Vec<Attachment>,
     }
 }
 
