@@ -46,6 +46,7 @@ files! {
     "40_outbox_55_render" = "../sql/40_outbox/55_render.sql",
     "40_outbox_60_message" = "../sql/40_outbox/60_message.sql",
     "40_outbox_70_own_mail" = "../sql/40_outbox/70_own_mail.sql",
+    "40_outbox_75_attachments" = "../sql/40_outbox/75_attachments.sql",
     "40_outbox_80_submit" = "../sql/40_outbox/80_submit.sql",
     "40_outbox_90_send" = "../sql/40_outbox/90_send.sql",
     "50_queue_10_due" = "../sql/50_queue/10_due.sql",

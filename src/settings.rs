@@ -210,6 +210,11 @@ pub fn max_message_size() -> u64 {
 }
 
 #[pg_extern(sql = false)]
+fn _max_message_size() -> i64 {
+    i64::try_from(max_message_size()).unwrap_or(i64::MAX)
+}
+
+#[pg_extern(sql = false)]
 fn _lease() -> i32 {
     LEASE.get()
 }

@@ -22,7 +22,7 @@ fn specs() {
         // The ids of requests go on, because a session may look only at requests after those that it has answered.
         prepare: Some(
             "CREATE PROCEDURE start_over() LANGUAGE sql AS $$ \
-                 TRUNCATE accounts, tokens, pending, outbox, outbox_attempts, job_runs, pauses, budgets, templates, attached, _jobs \
+                 TRUNCATE accounts, tokens, pending, outbox, outbox_attempts, outbox_attachments, outbox_files, job_runs, pauses, budgets, templates, attached, _jobs \
                      RESTART IDENTITY; \
                  TRUNCATE link_requests; \
                  ALTER SEQUENCE _last_seq RESTART; \
@@ -30,6 +30,8 @@ fn specs() {
                  ALTER SEQUENCE _purged_link_requests RESTART; \
                  ALTER SEQUENCE _purged_outbox RESTART; \
                  ALTER SEQUENCE _purged_outbox_attempts RESTART; \
+                 ALTER SEQUENCE _purged_outbox_attachments RESTART; \
+                 ALTER SEQUENCE _purged_outbox_files RESTART; \
                  ALTER SEQUENCE _purged_tokens RESTART \
              $$",
         ),

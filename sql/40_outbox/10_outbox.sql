@@ -106,6 +106,7 @@ CREATE TABLE @extschema@.outbox (
     from_address @extschema@._from_address,
     headers jsonb,
     unsubscribe_url text,
+    attachment_bytes integer,
     subject @extschema@._one_line,
     body_text @extschema@._body,
     body_html @extschema@._body,
@@ -141,6 +142,8 @@ COMMENT ON COLUMN @extschema@.outbox.ambiguous_attempts IS
     'Number of attempts after which it is not known whether the provider took the mail.';
 COMMENT ON COLUMN @extschema@.outbox.ambiguous_alone IS
     'Whether the mail was alone in its request in an ambiguous attempt: a provider that deduplicates requests recognises it only if it is sent alone again.';
+COMMENT ON COLUMN @extschema@.outbox.attachment_bytes IS
+    'The size of its files together, see outbox_attachments; NULL without attachments.';
 COMMENT ON COLUMN @extschema@.outbox.last_error IS
     'Why the last attempt failed, or why the row ended without being sent.';
 COMMENT ON COLUMN @extschema@.outbox.claimed_by IS

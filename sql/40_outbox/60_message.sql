@@ -39,10 +39,10 @@ COMMENT ON TYPE @extschema@._mail IS
     'Internal. The columns of the outbox that an application sets, apart from transport. Columns of type text[] are lists of addresses, with or without names.';
 
 CREATE TYPE @extschema@._message AS (
-    ordinal integer, is_repeatable boolean, on_conflict text, transport text, mail @extschema@._mail
+    ordinal integer, is_repeatable boolean, on_conflict text, transport text, attachments jsonb, mail @extschema@._mail
 );
 COMMENT ON TYPE @extschema@._message IS
-    'Internal. A mail to schedule: its place in a bulk from 0, or -1 for a single one, whether its message_id was passed, and the other arguments of mailroom_send; transport is NULL for that of the kind.';
+    'Internal. A mail to schedule: its place in a bulk from 0, or -1 for a single one, whether its message_id was passed, and the other arguments of mailroom_send; transport is NULL for that of the kind, attachments for none.';
 
 CREATE FUNCTION @extschema@._contents(mail @extschema@._mail) RETURNS @extschema@._mail
     LANGUAGE sql IMMUTABLE PARALLEL SAFE

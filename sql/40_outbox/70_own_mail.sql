@@ -81,6 +81,7 @@ AS $$
             o.recipients, o.cc, o.bcc, o.reply_to, o.subject, o.body_text, o.body_html, o.kind, o.data,
             NULL, NULL, NULL, NULL, NULL, NULL, NULL, o.from_address, o.headers, o.unsubscribe_url
         )::@extschema@._mail) IS NOT DISTINCT FROM @extschema@._contents(m.mail)
+            AND @extschema@._has_attachments(o.id, m.attachments)
     FROM unnest($1) m
     CROSS JOIN LATERAL (
         SELECT

@@ -21,6 +21,87 @@ $$;
 COMMENT ON FUNCTION @extschema@._refuse(integer, text, text, text, text) IS
     'Internal. Raises the error for a message that cannot be scheduled.';
 
+-- Long because each reason has a condition.
+CREATE FUNCTION @extschema@._check_attachments(message @extschema@._message) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    mail CONSTANT @extschema@._mail := message.mail;
+    remedy CONSTANT text := 'Each is an object with filename, content (base64) or file_id (of mailroom_add_file), and, if wanted, content_type and content_id.';
+    bad record;
+    fault text;
+BEGIN
+    IF jsonb_typeof(message.attachments) <> 'array' THEN
+        PERFORM @extschema@._refuse(
+            message.ordinal, '22023'::text, NULL::text, format('attachments is a JSON %s, not an array', jsonb_typeof(message.attachments)), remedy
+        );
+    END IF;
+    SELECT e.ordinality AS place, p.fault
+    INTO bad
+    FROM jsonb_array_elements(message.attachments) WITH ORDINALITY e
+    CROSS JOIN LATERAL (
+        SELECT CASE
+            WHEN jsonb_typeof(e.value) <> 'object' THEN format('is a JSON %s, not an object', jsonb_typeof(e.value))
+            WHEN e.value - '{filename,content,file_id,content_type,content_id}'::text[] <> '{}' THEN format(
+                'has a member "%s"',
+                (SELECT min(k) FROM jsonb_object_keys(e.value) k WHERE k NOT IN ('filename', 'content', 'file_id', 'content_type', 'content_id'))
+            )
+            WHEN (e.value ->> 'content' IS NULL) = (e.value ->> 'file_id' IS NULL) THEN 'needs content or file_id, and not both'
+            WHEN e.value ->> 'file_id' IS NOT NULL
+                AND (jsonb_typeof(e.value -> 'file_id') <> 'number' OR e.value ->> 'file_id' !~ '^[0-9]{1,18}$')
+                THEN 'has a file_id that is no id'
+            ELSE (
+                SELECT min(format('has a %s that is a JSON %s, not a string', f.key, jsonb_typeof(f.value)))
+                FROM jsonb_each(e.value - 'file_id'::text) f
+                WHERE jsonb_typeof(f.value) NOT IN ('string', 'null')
+            )
+        END
+    ) p (fault)
+    WHERE p.fault IS NOT NULL
+    ORDER BY e.ordinality
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM @extschema@._refuse(message.ordinal, '22023'::text, NULL::text, format('attachments[%s] %s', bad.place, bad.fault), remedy);
+    END IF;
+    SELECT @extschema@._attachments_problem(
+        array_agg(e.value ->> 'filename' ORDER BY e.ordinality),
+        array_agg(e.value ->> 'content_type' ORDER BY e.ordinality),
+        array_agg(e.value ->> 'content_id' ORDER BY e.ordinality),
+        -- A template may have HTML.
+        mail.body_html IS NOT NULL OR mail.body_text IS NULL
+    )
+    INTO fault
+    FROM jsonb_array_elements(message.attachments) WITH ORDINALITY e;
+    IF fault IS NOT NULL THEN
+        PERFORM @extschema@._refuse(message.ordinal, '22023'::text, NULL::text, fault, remedy);
+    END IF;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._check_attachments(@extschema@._message) IS
+    'Internal. Raises the reason for which a message cannot have its attachments, apart from their files.';
+
+CREATE FUNCTION @extschema@._has_attachments(mail bigint, attachments jsonb) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT NOT EXISTS (
+        SELECT
+        FROM (SELECT a.* FROM @extschema@.outbox_attachments a WHERE a.outbox_id = $1) a
+        FULL JOIN (
+            SELECT
+                e.ordinality, e.value ->> 'filename' AS filename, e.value ->> 'content_id' AS content_id,
+                @extschema@._content_type(e.value ->> 'filename', e.value ->> 'content_type') AS content_type,
+                octet_length(@extschema@._decoded(e.value ->> 'content')) AS size
+            FROM jsonb_array_elements(CASE jsonb_typeof($2) WHEN 'array' THEN $2 ELSE '[]' END) WITH ORDINALITY e
+        ) g ON g.ordinality = a.position
+        WHERE (a.filename, a.content_type, a.content_id, coalesce(g.size, a.size))
+            IS DISTINCT FROM (g.filename, g.content_type, g.content_id, a.size)
+    )
+$$;
+COMMENT ON FUNCTION @extschema@._has_attachments(bigint, jsonb) IS
+    'Internal. Whether a mail has these attachments, by names, types and, for those that are given with their contents, sizes: the contents may have been deleted since.';
+
 CREATE FUNCTION @extschema@._checked(message @extschema@._message) RETURNS @extschema@._message
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -59,6 +140,18 @@ BEGIN
             'Add the address, or *@ and its domain, to allow_from in the transports file, or use another transport.'::text
         );
     END IF;
+    IF message.attachments IS NOT NULL THEN
+        PERFORM @extschema@._check_attachments(message);
+    ELSIF octet_length(mail.body_text) > 1000000 OR octet_length(mail.body_html) > 1000000 THEN
+        -- No provider's limit is that low; with attachments, it is asked for when their sizes are known.
+        PERFORM @extschema@._refuse_size(
+            message.ordinal, message.transport,
+            @extschema@._encoded_size(
+                coalesce(octet_length(mail.subject), 0)::bigint,
+                coalesce(octet_length(mail.body_text), 0)::bigint + coalesce(octet_length(mail.body_html), 0), 0::bigint
+            )
+        );
+    END IF;
     RETURN message;
 END;
 $$;
@@ -79,6 +172,46 @@ END;
 $$;
 COMMENT ON FUNCTION @extschema@._insert_mail(@extschema@._message[]) IS
     'Internal. Inserts these messages into the outbox and returns a row for each but those that a trigger of the application kept out; raises unique_violation if an item_key or a message_id is taken.';
+
+CREATE FUNCTION @extschema@._insert_with_attachments(messages @extschema@._message[]) RETURNS TABLE (id bigint, message_id uuid)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    ids bigint[];
+    message_ids uuid[];
+BEGIN
+    SELECT array_agg(i.id), array_agg(i.message_id) INTO ids, message_ids FROM @extschema@._insert_mail(messages) i;
+    IF EXISTS (SELECT FROM unnest(messages) m WHERE m.attachments IS NOT NULL) THEN
+        WITH given AS MATERIALIZED (
+            SELECT
+                m.ordinal, i.id AS mail, a.ordinality AS position, a.value - 'content'::text AS attachment,
+                @extschema@._decoded(a.value ->> 'content') AS content
+            FROM unnest(messages) m
+            JOIN unnest(ids, message_ids) i (id, message_id) ON i.message_id = (m.mail).message_id
+            CROSS JOIN LATERAL jsonb_array_elements(m.attachments) WITH ORDINALITY a
+        ), hashed AS MATERIALIZED (
+            SELECT g.ordinal, g.mail, g.position, g.attachment, g.content, sha256(g.content) AS digest
+            FROM given g
+        ), stored AS (
+            -- What is given several times is stored once.
+            INSERT INTO @extschema@._new_files AS f (content)
+            SELECT DISTINCT ON (h.digest) h.content
+            FROM hashed h
+            WHERE h.content IS NOT NULL
+            RETURNING f.id, f.digest
+        )
+        INSERT INTO @extschema@._new_attachments (mail, ordinal, attachments)
+        SELECT h.mail, h.ordinal, jsonb_agg(CASE WHEN s.id IS NULL THEN h.attachment ELSE h.attachment || jsonb_build_object('file_id', s.id) END ORDER BY h.position)
+        FROM hashed h
+        LEFT JOIN stored s ON s.digest = h.digest
+        GROUP BY h.mail, h.ordinal;
+    END IF;
+    RETURN QUERY SELECT u.* FROM unnest(ids, message_ids) u;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._insert_with_attachments(@extschema@._message[]) IS
+    'Internal. As _insert_mail; stores the files of these messages and attaches them.';
 
 CREATE FUNCTION @extschema@._item_key_holders(keys text[])
 RETURNS TABLE (item_key text, id bigint, is_claimed boolean, has_expired boolean)
@@ -111,7 +244,8 @@ AS $$
         SELECT
             m.ordinal, m.on_conflict, (m.mail).item_key, (m.mail).message_id, m.mail,
             first_value(m.ordinal) OVER same_id AS original,
-            first_value(m.mail) OVER same_id AS original_mail
+            first_value(m.mail) OVER same_id AS original_mail,
+            first_value(m.attachments) OVER same_id IS NOT DISTINCT FROM m.attachments AS has_attachments_of_original
         FROM unnest($1) m
         WINDOW same_id AS (PARTITION BY (m.mail).message_id ORDER BY m.ordinal)
     ), keys AS MATERIALIZED (
@@ -134,7 +268,10 @@ AS $$
         h.id,
         CASE
             WHEN t.ordinal <> t.original THEN
-                CASE WHEN @extschema@._contents(t.mail) IS DISTINCT FROM @extschema@._contents(t.original_mail) THEN 'message_id' END
+                CASE
+                    WHEN NOT t.has_attachments_of_original
+                        OR @extschema@._contents(t.mail) IS DISTINCT FROM @extschema@._contents(t.original_mail) THEN 'message_id'
+                END
             WHEN t.on_conflict = 'error' AND t.ordinal <> k.earliest THEN 'double'
             -- A holder that has expired cannot be sent any more and gives the key up with each on_conflict.
             WHEN t.on_conflict = 'error' AND NOT h.has_expired THEN 'item_key'
@@ -169,7 +306,7 @@ BEGIN
             PERFORM @extschema@._refuse(
                 bad.ordinal, '23505'::text, format('message_id %s is taken', bad.message_id),
                 CASE WHEN bad.holder IS NULL THEN 'Another of these messages' ELSE format('Mail %s', bad.holder) END
-                    || ' has it, with other addresses, subject, bodies, kind or data',
+                    || ' has it, with other addresses, subject, bodies, attachments, kind or data',
                 'Use another message_id, or repeat the call with the same contents.'::text
             );
         WHEN 'double' THEN
@@ -220,7 +357,7 @@ BEGIN
             SELECT i.id
             FROM unnest(todo) m
             -- A trigger of the application may keep a row out.
-            LEFT JOIN @extschema@._insert_mail(todo) i ON i.message_id = (m.mail).message_id
+            LEFT JOIN @extschema@._insert_with_attachments(todo) i ON i.message_id = (m.mail).message_id
             ORDER BY m.ordinal
         );
     END IF;
@@ -256,7 +393,7 @@ BEGIN
             -- INSERT waits here for a session that is taking the same key, as for any unique key.
             SELECT array_agg(i.id), array_agg(i.message_id)
             INTO ids, message_ids
-            FROM @extschema@._insert_mail(ARRAY(
+            FROM @extschema@._insert_with_attachments(ARRAY(
                 SELECT m FROM unnest(todo) m JOIN unnest(decisions) d ON d.ordinal = m.ordinal AND d.leader = m.ordinal ORDER BY m.ordinal
             )) i;
             RETURN ARRAY(

@@ -25,14 +25,16 @@ CREATE FUNCTION @extschema@.mailroom_send(
     reply_to text DEFAULT NULL,
     from_address text DEFAULT NULL,
     headers jsonb DEFAULT NULL,
-    unsubscribe_url text DEFAULT NULL
+    unsubscribe_url text DEFAULT NULL,
+    attachments jsonb DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     message @extschema@._message := ROW(
-        -1, mailroom_send.message_id IS NOT NULL, coalesce(mailroom_send.on_conflict, 'error'), mailroom_send.transport, ROW(
+        -1, mailroom_send.message_id IS NOT NULL, coalesce(mailroom_send.on_conflict, 'error'), mailroom_send.transport,
+        nullif(mailroom_send.attachments, '[]'), ROW(
             @extschema@._address_list(mailroom_send.recipients), @extschema@._address_list(mailroom_send.cc),
             @extschema@._address_list(mailroom_send.bcc), @extschema@._address_list(mailroom_send.reply_to),
             mailroom_send.subject, mailroom_send.body_text, mailroom_send.body_html,
@@ -44,7 +46,7 @@ DECLARE
         )::@extschema@._mail
     );
 BEGIN
-    IF mailroom_send.item_key IS NULL AND mailroom_send.message_id IS NULL THEN
+    IF mailroom_send.item_key IS NULL AND mailroom_send.message_id IS NULL AND message.attachments IS NULL THEN
         RETURN (SELECT i.id FROM @extschema@._insert_mail(ARRAY[@extschema@._checked(message)]) i);
     END IF;
     RETURN (@extschema@._submit(ARRAY[message]))[1];
@@ -59,13 +61,14 @@ CREATE FUNCTION @extschema@._parse_messages(messages jsonb) RETURNS @extschema@.
 AS $$
     SELECT array_agg(ROW(
         e.ordinality - 1, e.value ->> 'message_id' IS NOT NULL, coalesce(e.value ->> 'on_conflict', 'error'), e.value ->> 'transport',
+        nullif(nullif(e.value -> 'attachments', 'null'), '[]'),
         jsonb_populate_record(
             d.mail,
             jsonb_build_object('message_id', @extschema@._message_id())
                 || CASE
                     WHEN jsonb_path_exists(e.value, '$.* ? (@ == null)')
-                    THEN (SELECT coalesce(jsonb_object_agg(g.key, g.value), '{}') FROM jsonb_each(e.value) g WHERE g.value <> 'null')
-                    ELSE e.value
+                    THEN (SELECT coalesce(jsonb_object_agg(g.key, g.value), '{}') FROM jsonb_each(e.value - 'attachments'::text) g WHERE g.value <> 'null')
+                    ELSE e.value - 'attachments'::text
                 END
                 || (
                     SELECT coalesce(jsonb_object_agg(f.name, to_jsonb(@extschema@._address_list(e.value ->> f.name))), '{}')

@@ -35,6 +35,7 @@ CREATE TYPE @extschema@.claimed_mail AS (
     from_address @extschema@._from_address,
     headers jsonb,
     unsubscribe_url text,
+    attachment_bytes integer,
     subject @extschema@._one_line,
     body_text @extschema@._body,
     body_html @extschema@._body,
@@ -139,7 +140,7 @@ BEGIN
         o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
         o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
         o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
-        o.from_address, o.headers, o.unsubscribe_url,
+        o.from_address, o.headers, o.unsubscribe_url, o.attachment_bytes,
         coalesce(o.subject, c.subject::@extschema@._one_line),
         coalesce(o.body_text, c.body_text::@extschema@._body),
         coalesce(o.body_html, c.body_html::@extschema@._body),
@@ -182,7 +183,7 @@ BEGIN
         o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
         o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
         o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
-        o.from_address, o.headers, o.unsubscribe_url,
+        o.from_address, o.headers, o.unsubscribe_url, o.attachment_bytes,
         o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id,
         o.batch, o.fallback_from;
 END;

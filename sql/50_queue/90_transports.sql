@@ -13,6 +13,7 @@ CREATE TABLE @extschema@.transports (
     name @extschema@._transport,
     provider text NOT NULL,
     allow_from text[] NOT NULL DEFAULT '{}',
+    max_message_size bigint,
     state @extschema@.transport_state NOT NULL DEFAULT 'healthy',
     reason text,
     since timestamptz NOT NULL DEFAULT now(),
@@ -30,6 +31,8 @@ COMMENT ON COLUMN @extschema@.transports.deliverer IS 'The claimant that deliver
 COMMENT ON COLUMN @extschema@.transports.provider IS 'The provider, as in the transports file.';
 COMMENT ON COLUMN @extschema@.transports.allow_from IS
     'Sender addresses, or *@ and a domain, that from_address of a mail may have; by default the address of its own sender.';
+COMMENT ON COLUMN @extschema@.transports.max_message_size IS
+    'Octets that a mail may have as it is sent, encoded; NULL if no limit is known.';
 COMMENT ON COLUMN @extschema@.transports.reason IS 'Why it is in that state; NULL while it is healthy.';
 COMMENT ON COLUMN @extschema@.transports.since IS 'Since when it is in that state.';
 COMMENT ON COLUMN @extschema@.transports.next_probe_at IS 'When the next probe is sent, if it waits.';
@@ -54,7 +57,7 @@ COMMENT ON COLUMN @extschema@.deliverers.updated_at IS 'When it published this l
 
 CREATE VIEW @extschema@.mailroom_transports AS
 SELECT
-    t.name::text AS name, t.provider, t.deliverer, t.state, t.reason, t.since, t.next_probe_at, t.ambiguous, t.allow_from
+    t.name::text AS name, t.provider, t.deliverer, t.state, t.reason, t.since, t.next_probe_at, t.ambiguous, t.allow_from, t.max_message_size
 FROM @extschema@.transports t;
 COMMENT ON VIEW @extschema@.mailroom_transports IS
     'The transports of each deliverer, with state, reason and next probe, as the deliverer published them last.';
@@ -77,7 +80,7 @@ BEGIN
         RAISE invalid_parameter_value USING
             MESSAGE = 'transports must be a JSON array',
             DETAIL = format('It is %s.', coalesce('a JSON ' || jsonb_typeof(transports), 'NULL')),
-            HINT = 'Pass an array of objects with name, provider, allow_from, state, reason, next_probe_at and ambiguous.';
+            HINT = 'Pass an array of objects with name, provider, allow_from, max_message_size, state, reason, next_probe_at and ambiguous.';
     END IF;
     IF is_empty THEN
         DELETE FROM @extschema@.deliverers d
@@ -104,17 +107,18 @@ BEGIN
     DELETE FROM @extschema@.transports t
     WHERE t.deliverer = _publish_transports.deliverer
       AND t.name <> ALL (ARRAY(SELECT e.name FROM jsonb_to_recordset(_publish_transports.transports) e (name text) WHERE e.name IS NOT NULL));
-    INSERT INTO @extschema@.transports AS t (deliverer, name, provider, allow_from, state, reason, since, next_probe_at, ambiguous, updated_at)
+    INSERT INTO @extschema@.transports AS t (deliverer, name, provider, allow_from, max_message_size, state, reason, since, next_probe_at, ambiguous, updated_at)
     SELECT
-        _publish_transports.deliverer, e.name, e.provider, coalesce(e.allow_from, '{}'), coalesce(e.state, 'healthy'), e.reason,
+        _publish_transports.deliverer, e.name, e.provider, coalesce(e.allow_from, '{}'), e.max_message_size, coalesce(e.state, 'healthy'), e.reason,
         clock_timestamp(), to_timestamp(e.next_probe_at), coalesce(e.ambiguous, 0), clock_timestamp()
     FROM jsonb_to_recordset(_publish_transports.transports) e (
-        name text, provider text, allow_from text[], state @extschema@.transport_state, reason text,
+        name text, provider text, allow_from text[], max_message_size bigint, state @extschema@.transport_state, reason text,
         next_probe_at double precision, ambiguous bigint
     )
     ON CONFLICT ON CONSTRAINT transports_pkey DO UPDATE
         SET provider = EXCLUDED.provider,
             allow_from = EXCLUDED.allow_from,
+            max_message_size = EXCLUDED.max_message_size,
             state = EXCLUDED.state,
             reason = EXCLUDED.reason,
             since = CASE t.state WHEN EXCLUDED.state THEN t.since ELSE EXCLUDED.since END,
@@ -124,7 +128,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._publish_transports(text, jsonb, text) IS
-    'Internal. Replaces the transports of a deliverer by an array of objects with name, provider, allow_from, state, reason, next_probe_at (epoch seconds) and ambiguous. An empty array removes the deliverer, unless its transports file has a problem.';
+    'Internal. Replaces the transports of a deliverer by an array of objects with name, provider, allow_from, max_message_size, state, reason, next_probe_at (epoch seconds) and ambiguous. An empty array removes the deliverer, unless its transports file has a problem.';
 
 CREATE FUNCTION @extschema@._forget_workers() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER

@@ -26,12 +26,21 @@ BEGIN
         WITH gone AS (
             DELETE FROM @extschema@.outbox o
             WHERE o.ctid = ANY (_delete_rows.places)
-            RETURNING o.id
+            RETURNING o.id, o.attachment_bytes
+        ), attached AS (
+            DELETE FROM @extschema@.outbox_attachments a
+            WHERE a.outbox_id = ANY (ARRAY(SELECT g.id FROM gone g WHERE g.attachment_bytes IS NOT NULL))
         ), with_them AS (
             DELETE FROM @extschema@.outbox_attempts a
             WHERE a.outbox_id = ANY (ARRAY(SELECT g.id FROM gone g))
         )
         SELECT count(*) INTO deleted FROM gone;
+    ELSIF source = 'outbox_files' THEN
+        -- They are locked, so in this later snapshot nobody can have attached one.
+        DELETE FROM @extschema@.outbox_files f
+        WHERE f.ctid = ANY (_delete_rows.places)
+          AND NOT EXISTS (SELECT FROM @extschema@._needed_files n WHERE n.file_id = f.id OFFSET 0);
+        GET DIAGNOSTICS deleted = ROW_COUNT;
     ELSIF cardinality(places) > 0 THEN
         EXECUTE 'DELETE FROM @extschema@.' || quote_ident(source) || ' WHERE ctid = ANY ($1)' USING places;
         GET DIAGNOSTICS deleted = ROW_COUNT;
@@ -60,7 +69,7 @@ EXCEPTION
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._delete_rows(text, tid[]) IS
-    'Internal. Deletes these locked rows of a table, mails with their attempts, but skips those that a foreign key or a trigger of the application does not let it delete. Returns how many.';
+    'Internal. Deletes these locked rows of a table, mails with their attempts and attachments, of files those that no mail needs, but skips those that a foreign key or a trigger of the application does not let it delete. Returns how many.';
 
 -- The positions of purges are those of all sessions: sessions without memory get past rows that stay. A cycle ends where
 -- there are no more rows, and the next one starts at the first row. The worker purges all the time, so it begins a cycle
@@ -163,6 +172,14 @@ CREATE SEQUENCE @extschema@._purged_outbox_attempts MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_outbox_attempts IS
     'Internal. The outbox_attempts.id that the current cycle of purges has reached.';
 
+CREATE SEQUENCE @extschema@._purged_outbox_attachments MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._purged_outbox_attachments IS
+    'Internal. The outbox_attachments.id that the current cycle of purges has reached.';
+
+CREATE SEQUENCE @extschema@._purged_outbox_files MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._purged_outbox_files IS
+    'Internal. The outbox_files.id that the current cycle of purges has reached.';
+
 CREATE SEQUENCE @extschema@._purged_job_runs MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_job_runs IS
     'Internal. The job_runs.id that the current cycle of purges has reached.';
@@ -202,7 +219,13 @@ BEGIN
         || ' WHERE t.ctid = ANY (ARRAY(SELECT l.place FROM looked l WHERE l.has_ended))'
         || ' AND ' || end_of_row || ' < ' || quote_literal(horizon)
         -- The attempts of a mail tell whether it may have been sent, for as long as it is kept.
-        || CASE WHEN source = 'outbox_attempts' THEN ' AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = t.outbox_id OFFSET 0)' ELSE '' END
+        || CASE
+            WHEN source IN ('outbox_attempts', 'outbox_attachments')
+                THEN ' AND NOT EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = t.outbox_id OFFSET 0)'
+            WHEN source = 'outbox_files'
+                THEN ' AND NOT EXISTS (SELECT FROM @extschema@._needed_files n WHERE n.file_id = t.id OFFSET 0)'
+            ELSE ''
+        END
         || ' FOR UPDATE OF t SKIP LOCKED),'
         || ' max(l.id) FILTER (WHERE l.is_past), count(*) FILTER (WHERE l.is_past) = $2 FROM looked l'
     INTO places, last, more
@@ -226,12 +249,15 @@ DECLARE
     moment CONSTANT text := to_json(horizon) #>> '{}';
     -- The limit of links an hour is counted from an account's tokens.
     seconds CONSTANT text := floor(extract(epoch FROM least(horizon, clock_timestamp() - interval '1 hour')));
+    hour_ago CONSTANT text := to_json(clock_timestamp() - interval '1 hour') #>> '{}';
     soon CONSTANT text := to_json(clock_timestamp() + interval '1 hour') #>> '{}';
     soon_seconds CONSTANT text := floor(extract(epoch FROM clock_timestamp() + interval '1 hour'));
     requests record;
     mails record;
     tokens record;
     attempts record;
+    attached record;
+    files record;
     runs record;
 BEGIN
     PERFORM @extschema@._refuse_while_restoring();
@@ -252,14 +278,25 @@ BEGIN
     INTO attempts
     FROM @extschema@._purge_by_id('outbox_attempts'::text, 'ended_at'::text, ARRAY['ended_at'], moment, soon, batch_limit) p;
     SELECT p.*
+    INTO attached
+    FROM @extschema@._purge_by_id('outbox_attachments'::text, 'created_at'::text, ARRAY['created_at'], moment, soon, batch_limit) p;
+    -- With an older snapshot it could not be seen who attached one meanwhile.
+    IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
+        SELECT p.*
+        INTO files
+        FROM @extschema@._purge_by_id('outbox_files'::text, 'created_at'::text, ARRAY['created_at'], hour_ago, soon, batch_limit) p;
+    ELSE
+        SELECT 0 AS purged, false AS more INTO files;
+    END IF;
+    SELECT p.*
     INTO runs
     FROM @extschema@._purge_by_id('job_runs'::text, 'started_at'::text, ARRAY['started_at'], moment, soon, batch_limit) p;
-    purged := requests.purged + mails.purged + tokens.purged + runs.purged;
-    more := requests.more OR mails.more OR tokens.more OR attempts.more OR runs.more;
+    purged := requests.purged + mails.purged + tokens.purged + files.purged + runs.purged;
+    more := requests.more OR mails.more OR tokens.more OR attempts.more OR attached.more OR files.more OR runs.more;
     -- Not one table before the others, or a caller that repeats the call as long as there is more would never end.
     IF starts_over AND NOT more THEN
         PERFORM setval(r, 0)
-        FROM unnest('{_purged_outbox,_purged_tokens,_purged_link_requests,_purged_outbox_attempts,_purged_job_runs}'::text[]) u (name)
+        FROM unnest('{_purged_outbox,_purged_tokens,_purged_link_requests,_purged_outbox_attempts,_purged_outbox_attachments,_purged_outbox_files,_purged_job_runs}'::text[]) u (name)
         CROSS JOIN LATERAL (SELECT ('@extschema@.' || quote_ident(u.name))::regclass) s (r)
         WHERE pg_sequence_last_value(r) <> 0;
     END IF;
@@ -283,4 +320,4 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_purge(integer) IS
-    'Deletes up to batch_limit rows of each table that ended longer ago than mailroom.retention. Returns how many, not counting attempts, and in more whether to call it again, in another transaction.';
+    'Deletes up to batch_limit rows of each table that ended longer ago than mailroom.retention. Returns how many, not counting attempts and attachments, and in more whether to call it again, in another transaction.';

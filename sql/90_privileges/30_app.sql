@@ -29,10 +29,13 @@ GRANT SELECT (id, message_id) ON @extschema@._new_mail TO mailroom_app;
 GRANT INSERT (transport) ON @extschema@._new_mail TO mailroom_app;
 GRANT SELECT ON @extschema@._own_item_keys TO mailroom_app;
 GRANT INSERT (ids, change, send_at), SELECT (done) ON @extschema@._own_changes TO mailroom_app;
-GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq TO mailroom_app;
+GRANT INSERT (content), SELECT (id, digest) ON @extschema@._new_files TO mailroom_app;
+GRANT INSERT (mail, ordinal, attachments) ON @extschema@._new_attachments TO mailroom_app;
+GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq, @extschema@.outbox_files_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_send,
     @extschema@.mailroom_send_many(jsonb),
+    @extschema@.mailroom_add_file(bytea),
     @extschema@.mailroom_cancel(bigint),
     @extschema@.mailroom_cancel_item(text),
     @extschema@.mailroom_reschedule(bigint, timestamptz),
@@ -41,6 +44,13 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._submit(@extschema@._message[]),
     @extschema@._decided(@extschema@._message[]),
     @extschema@._insert_mail(@extschema@._message[]),
+    @extschema@._insert_with_attachments(@extschema@._message[]),
+    @extschema@._check_attachments(@extschema@._message),
+    @extschema@._attachments_problem(text[], text[], text[], boolean),
+    @extschema@._decoded(text),
+    @extschema@._encoded_size(bigint, bigint, bigint),
+    @extschema@._refuse_size(integer, text, bigint),
+    @extschema@._max_message_size(),
     @extschema@._item_key_holders(text[]),
     @extschema@._parse_messages(jsonb),
     @extschema@._address_list(text),

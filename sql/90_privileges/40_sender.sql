@@ -9,6 +9,8 @@ GRANT SELECT ON @extschema@.pauses TO mailroom_sender;
 
 -- Of the outbox, the columns of 85_columns.sql: all but the secrets. A claim reads the secrets through the view.
 GRANT SELECT ON @extschema@._mail_secrets, @extschema@._mail_addresses TO mailroom_sender;
+GRANT SELECT ON @extschema@.outbox_attachments, @extschema@.outbox_files TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_attachments(bigint) TO mailroom_sender;
 
 -- What a claim and a settle write: the state, its times and reasons, and the secrets, which are removed. Not the
 -- contents of a mail nor its recipients.

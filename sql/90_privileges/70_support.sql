@@ -9,6 +9,9 @@ GRANT SELECT (id, action, account, expires_at, consumed_at, created_at, revoked_
     ON @extschema@.tokens TO mailroom_support;
 -- The addresses, too: 85_columns.sql.
 GRANT SELECT (subject, item_key, group_key, enqueued_by, provider_id) ON @extschema@.outbox TO mailroom_support;
+GRANT SELECT (attachment_bytes) ON @extschema@.outbox TO mailroom_support;
+-- Not the contents.
+GRANT SELECT ON @extschema@.outbox_attachments TO mailroom_support;
 GRANT SELECT (refused_recipients) ON @extschema@.outbox_attempts TO mailroom_support;
 GRANT INSERT (ids, change, send_at), SELECT (done) ON @extschema@._own_changes TO mailroom_support;
 GRANT SELECT ON @extschema@._token_ends TO mailroom_support;

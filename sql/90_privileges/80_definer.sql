@@ -24,6 +24,13 @@ GRANT INSERT (transport), UPDATE (
 ), DELETE ON @extschema@.outbox TO mailroom_definer;
 -- UPDATE of one column is the right to lock rows.
 GRANT SELECT, UPDATE (id), DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
+-- Files, through _new_files, and what mail has them.
+GRANT SELECT, INSERT (content), UPDATE (id), DELETE ON @extschema@.outbox_files TO mailroom_definer;
+GRANT SELECT, INSERT (outbox_id, position, file_id, filename, content_type, content_id, size), UPDATE (id), DELETE
+    ON @extschema@.outbox_attachments TO mailroom_definer;
+GRANT UPDATE (attachment_bytes) ON @extschema@.outbox TO mailroom_definer;
+GRANT SELECT ON @extschema@._needed_files TO mailroom_definer;
+GRANT USAGE ON SEQUENCE @extschema@.outbox_files_id_seq, @extschema@.outbox_attachments_id_seq TO mailroom_definer;
 -- Through _new_attempts and _new_job_runs.
 GRANT INSERT (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error, refused_recipients)
     ON @extschema@.outbox_attempts TO mailroom_definer;
@@ -42,7 +49,8 @@ GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.link_requests_id_seq
     TO mailroom_definer;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_outbox, @extschema@._purged_tokens, @extschema@._purged_link_requests,
-    @extschema@._purged_outbox_attempts, @extschema@._purged_job_runs TO mailroom_definer;
+    @extschema@._purged_outbox_attempts, @extschema@._purged_outbox_attachments, @extschema@._purged_outbox_files,
+    @extschema@._purged_job_runs TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
     @extschema@._is_address(text),
@@ -119,6 +127,14 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._scan_note(text, smallint, timestamptz, bigint, boolean),
     @extschema@._scan_end(text),
     @extschema@._lock_own_mail(bigint[], name, boolean),
+    @extschema@._has_attachments(bigint, jsonb),
+    @extschema@._attachments_problem(text[], text[], text[], boolean),
+    @extschema@._content_type(text, text),
+    @extschema@._decoded(text),
+    @extschema@._encoded_size(bigint, bigint, bigint),
+    @extschema@._max_message_size(),
+    @extschema@._refuse(integer, text, text, text, text),
+    @extschema@._refuse_size(integer, text, bigint),
     @extschema@._is_callers_role(name, name),
     @extschema@._refuse_attached_twice(oid, text),
     @extschema@._warn_unfollowed(oid, text, text),

@@ -2,6 +2,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `attachments` | the SQL functions that judge attachments |
 //! | `claims` | the session's name, the announcement of a claim, and the count of rows that refuse a change |
 //! | `locks` | the locks that let one claimant at a time claim a group, and one session count budgets |
 //! | `ended` | warnings about mail that ended without a report by a claimant |
@@ -10,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attachments;
 mod claims;
 mod compose;
 mod ended;

@@ -1,12 +1,13 @@
 use std::error::Error;
 use std::time::Duration;
 
-use lettre::message::{MultiPart, SinglePart};
+use lettre::message::header::ContentType;
+use lettre::message::{Attachment, MultiPart, SinglePart};
 use lettre::{Message, SmtpTransport, Transport};
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, NoTls, Row};
 
-fn send(smtp: &SmtpTransport, mail: &Row) -> Result<(), Box<dyn Error>> {
+fn send(smtp: &SmtpTransport, mail: &Row, files: &[Row]) -> Result<(), Box<dyn Error>> {
     let from: Option<&str> = mail.get("from_address");
     let mut message = Message::builder()
         .from(from.unwrap_or("Example <noreply@example.com>").parse()?)
@@ -26,14 +27,32 @@ fn send(smtp: &SmtpTransport, mail: &Row) -> Result<(), Box<dyn Error>> {
     }
     let text: Option<String> = mail.get("body_text");
     let html: Option<String> = mail.get("body_html");
-    let message = match (text, html) {
-        (Some(text), Some(html)) => {
-            message.multipart(MultiPart::alternative_plain_html(text, html))
-        }
-        (Some(text), None) => message.singlepart(SinglePart::plain(text)),
-        (None, html) => message.singlepart(SinglePart::html(html.unwrap_or_default())),
-    };
-    smtp.send(&message?)?;
+    let mut bodies = MultiPart::alternative().build();
+    if let Some(text) = text {
+        bodies = bodies.singlepart(SinglePart::plain(text));
+    }
+    let mut shown = html.map(|html| MultiPart::related().singlepart(SinglePart::html(html)));
+    let mut attachments = Vec::new();
+    for file in files {
+        let kind = ContentType::parse(file.get("content_type"))?;
+        let content: Vec<u8> = file.get("content");
+        let id: Option<String> = file.get("content_id");
+        shown = match (shown, id) {
+            (Some(html), Some(id)) => {
+                Some(html.singlepart(Attachment::new_inline(id).body(content, kind)))
+            }
+            (html, _) => {
+                attachments.push(Attachment::new(file.get("filename")).body(content, kind));
+                html
+            }
+        };
+    }
+    if let Some(html) = shown {
+        bodies = bodies.multipart(html);
+    }
+    let mixed = MultiPart::mixed().multipart(bodies);
+    let parts = attachments.into_iter().fold(mixed, MultiPart::singlepart);
+    smtp.send(&message.multipart(parts)?)?;
     Ok(())
 }
 
@@ -45,7 +64,8 @@ pub fn deliver(db: &mut Client, smtp: &SmtpTransport) -> Result<(), Box<dyn Erro
         let mails = db.query(claim, &[])?;
         for mail in &mails {
             let id: i64 = mail.get("id");
-            match send(smtp, mail) {
+            let files = db.query("SELECT * FROM mailroom_attachments($1)", &[&id])?;
+            match send(smtp, mail, &files) {
                 Ok(()) => db.execute("SELECT mailroom_mark_sent($1)", &[&id])?,
                 Err(error) => db.execute(
                     "SELECT mailroom_mark_error($1, $2)",

@@ -107,16 +107,27 @@ SELECT @s@.mailroom_preview('activation'::pg_catalog.text, '{}'::pg_catalog.json
 SELECT @s@.mailroom_send(
     'a@example.com'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     'note'::pg_catalog.text, '{"x": "y"}'::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
-    'key'::pg_catalog.text, k::pg_catalog.text, 2::integer, c::pg_catalog.text, NULL::pg_catalog.uuid, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text
+    'key'::pg_catalog.text, k::pg_catalog.text, 2::integer, c::pg_catalog.text, NULL::pg_catalog.uuid, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text, NULL::pg_catalog.jsonb
 ) FROM (VALUES ('error', NULL), ('ignore', NULL), ('replace', 'group')) v (c, k);
 
 SELECT @s@.mailroom_send(
     'b@example.com, b2@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
-    pg_catalog.to_char(i, 'FM999'), NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, pg_catalog.gen_random_uuid(), NULL::pg_catalog.text, NULL::pg_catalog.text, 'S <s@example.com>'::pg_catalog.text, '{"X-Own": "y"}'::pg_catalog.jsonb, 'https://example.com/u'::pg_catalog.text
+    pg_catalog.to_char(i, 'FM999'), NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, pg_catalog.gen_random_uuid(), NULL::pg_catalog.text, NULL::pg_catalog.text, 'S <s@example.com>'::pg_catalog.text, '{"X-Own": "y"}'::pg_catalog.jsonb, 'https://example.com/u'::pg_catalog.text,
+    '[{"filename": "a.txt", "content": "QQ=="}, {"filename": "b.txt", "content": "QQ=="}]'::pg_catalog.jsonb
 ) FROM pg_catalog.generate_series(1, 20) i;
 
 SELECT @s@.mailroom_send_many('[{"recipients": "c@example.com", "subject": "S", "body_text": "T"}]'::pg_catalog.jsonb);
+
+SELECT @s@.mailroom_add_file('a file'::pg_catalog.bytea);
+
+SELECT @s@.mailroom_send_many('[{"recipients": "c@example.com", "subject": "S", "body_text": "T", "attachments": [{"filename": "a.txt", "file_id": 1}]}]'::pg_catalog.jsonb);
+
+SELECT * FROM @s@.mailroom_attachments(1::bigint);
+
+DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipients": "c@example.com", "subject": "S", "body_text": "T", "attachments": [{"filename": "a.txt", "content": "?"}]}]'::pg_catalog.jsonb); EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
+
+SELECT @s@._refuse_size(1::integer, ''::pg_catalog.text, 1::bigint);
 
 DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipients": "c@example.com", "priority": "x"}]'::pg_catalog.jsonb); EXCEPTION WHEN data_exception THEN NULL; END $$;
 
@@ -181,7 +192,7 @@ INSERT INTO @s@.budgets (period, amount, reserved_share) VALUES ('hour', 3, 0.5)
 SELECT @s@.mailroom_send(
     'c@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, p::integer,
-    NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text
+    NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text, NULL::pg_catalog.jsonb
 ) FROM (VALUES (0), (0), (0), (OPERATOR(pg_catalog.-) 10), (OPERATOR(pg_catalog.-) 20)) v (p);
 
 SELECT id FROM @s@.mailroom_claim(4::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text[]);
@@ -224,7 +235,7 @@ INSERT INTO @s@.outbox (kind, recipients, send_at, priority) VALUES ('message', 
 SELECT @s@.mailroom_send(
     'd@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
-    NULL::pg_catalog.text, k::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, t::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text
+    NULL::pg_catalog.text, k::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, t::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text, NULL::pg_catalog.jsonb
 ) FROM (VALUES ('one', NULL), ('two', NULL), ('three', 'group of three'), (NULL, NULL)) v (t, k);
 
 -- As after a change that the application refuses.

@@ -123,8 +123,9 @@ fn the_python_sender_delivers_by_smtp() {
     client
         .batch_execute(
             "INSERT INTO accounts (email, login) VALUES ('ada@example.com', 'ada'); \
-             SELECT mailroom_send('bob@example.com', 'Später', 'Text', cc => 'carol@example.com', bcc => 'dave@example.com', \
-                 reply_to => 'Help <help@example.net>', from_address => 'Orders <orders@example.com>', send_at => clock_timestamp() + interval '300 ms')",
+             SELECT mailroom_send('bob@example.com', 'Später', 'Text', '<img src=\"cid:logo\">', cc => 'carol@example.com', bcc => 'dave@example.com', \
+                 reply_to => 'Help <help@example.net>', from_address => 'Orders <orders@example.com>', send_at => clock_timestamp() + interval '300 ms', \
+                 attachments => '[{\"filename\": \"bill.pdf\", \"content\": \"aGVsbG8=\"}, {\"filename\": \"logo.png\", \"content\": \"iVBORw0KGgo=\", \"content_id\": \"logo\"}]')",
         )
         .unwrap();
     eventually("two mails to be sent", || {
@@ -151,6 +152,7 @@ fn the_python_sender_delivers_by_smtp() {
     assert!(bob.contains("From: Orders <orders@example.com>"), "{bob}");
     assert!(bob.contains("dave@example.com"), "X-RcptTo has everybody");
     assert!(!bob.contains("Bcc:"));
+    has_files(bob);
 
     // Without an SMTP server an attempt fails, and is recorded.
     let port = smtp.port;
@@ -193,7 +195,9 @@ fn the_rust_sender_delivers_by_smtp() {
     client
         .batch_execute(
             "SELECT mailroom_send('bob@example.com, eve@example.com', 'Später', 'Text', cc => 'carol@example.com', \
-                 bcc => 'dave@example.com', reply_to => 'Help <help@example.net>', from_address => 'Orders <orders@example.com>', send_at => clock_timestamp() + interval '300 ms'); \
+                 bcc => 'dave@example.com', reply_to => 'Help <help@example.net>', from_address => 'Orders <orders@example.com>', send_at => clock_timestamp() + interval '300 ms', \
+                 body_html => '<img src=\"cid:logo\">', \
+                 attachments => '[{\"filename\": \"bill.pdf\", \"content\": \"aGVsbG8=\"}, {\"filename\": \"logo.png\", \"content\": \"iVBORw0KGgo=\", \"content_id\": \"logo\"}]'); \
              SELECT mailroom_send('ann@example.com', 'Both', 'Text', '<p>HTML</p>')",
         )
         .unwrap();
@@ -219,6 +223,23 @@ fn the_rust_sender_delivers_by_smtp() {
     assert!(bob.contains("From: Orders <orders@example.com>"), "{bob}");
     assert!(bob.contains("dave@example.com"), "X-RcptTo has everybody");
     assert!(!bob.contains("Bcc:"), "{bob}");
+    has_files(bob);
+}
+
+/// Checks that a message has its attachment, and the image that its HTML shows.
+pub fn has_files(message: &str) {
+    for part in [
+        "multipart/mixed",
+        "multipart/related",
+        "bill.pdf",
+        "application/pdf",
+        "aGVsbG8=",
+        "image/png",
+        "iVBORw0KGgo=",
+        "<logo>",
+    ] {
+        assert!(message.contains(part), "no {part}: {message}");
+    }
 }
 
 #[test]

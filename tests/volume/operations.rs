@@ -47,10 +47,10 @@ const ATTACHED: &str = "CREATE TABLE people (id bigserial PRIMARY KEY, mail text
 // database find no tokens.
 const PURGEABLE: &str = "PERFORM set_config('mailroom.retention', '7d', true); \
     PERFORM setval('_purged_' || t, 0), _scan_back('purge ' || t, 0::smallint, '-infinity', 0) \
-    FROM unnest('{outbox,tokens,link_requests,outbox_attempts,job_runs}'::text[]) t;";
+    FROM unnest('{outbox,tokens,link_requests,outbox_attempts,outbox_attachments,outbox_files,job_runs}'::text[]) t;";
 
 /// Each operation whose cost could depend on what the database contains.
-pub const OPERATIONS: [Operation; 60] = [
+pub const OPERATIONS: [Operation; 62] = [
     one(
         "sign-up",
         "",
@@ -80,6 +80,16 @@ pub const OPERATIONS: [Operation; 60] = [
         "deletion of an account",
         "",
         "DELETE FROM accounts WHERE id = me;",
+    ),
+    one(
+        "new file",
+        "",
+        "PERFORM mailroom_add_file('a file');",
+    ),
+    one(
+        "mail with a file, and its files",
+        "PERFORM keep(mailroom_add_file('a file')::text);",
+        "PERFORM mailroom_attachments(mailroom_send('a@example.com', 'S', 'T', attachments => format('[{\"filename\": \"a.txt\", \"file_id\": %s}]', kept())::jsonb));",
     ),
     one(
         "new token",

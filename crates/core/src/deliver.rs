@@ -6,6 +6,7 @@
 //! | [`settlements`] | the mails to settle |
 //! | [`exchange`] | what an exchange with the database claims and returns |
 //! | [`events`] | input and output of the state machine |
+//! | [`files`] | the files of claimed mails |
 //! | `queue` | claimed mails that wait for a request |
 //! | `held` | the mails whose settle is not committed |
 //! | `retry_batches` | batch requests that are repeated with exactly their mails |
@@ -26,6 +27,7 @@ pub mod clock;
 pub mod events;
 pub mod exchange;
 mod failure_log;
+pub mod files;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod held;

@@ -107,3 +107,12 @@ impl std::fmt::Debug for Message {
             .finish_non_exhaustive()
     }
 }
+
+/// About how many octets a mail has as it is sent, by the octets of its subject, its bodies and its files: bodies may need
+/// twice their size, and files are in base64 with line ends.
+pub fn encoded_size(subject: u64, bodies: u64, files: u64) -> u64 {
+    let files = files.saturating_mul(137) / 100;
+    subject
+        .saturating_add(bodies.saturating_mul(2))
+        .saturating_add(files)
+}

@@ -2,6 +2,7 @@
 //!
 //! The worker reads rows of SPI, `mailroom send` those of its connection; each implements [`Row`].
 
+use bytes::Bytes;
 use serde_json::value::RawValue;
 
 /// Why a mail cannot be read.
@@ -50,6 +51,12 @@ pub trait Row {
     /// # Errors
     /// As [`ReadError`].
     fn text(&self, column: &'static str) -> Result<Option<String>, ReadError<Self::Error>>;
+
+    /// A column of type bytea.
+    ///
+    /// # Errors
+    /// As [`Row::boolean`].
+    fn bytes(&self, column: &'static str) -> Result<Option<Bytes>, Self::Error>;
 
     /// A column of type text[], without nulls.
     ///
@@ -205,6 +212,10 @@ mod tests {
                 _ => format!("the {column}"),
             };
             Ok((column != self.null).then_some(text))
+        }
+
+        fn bytes(&self, column: &'static str) -> Result<Option<Bytes>, String> {
+            Err(format!("there is no column {column}"))
         }
 
         fn texts(&self, column: &'static str) -> Result<Option<Vec<String>>, ReadError<String>> {

@@ -17,6 +17,7 @@ use crate::pg::transaction as pg_transaction;
 use crate::pg::{options, process};
 use crate::restore;
 use mailroom_core::deliver::exchange::{BudgetState, Claimed};
+use mailroom_core::deliver::files::Files;
 use mailroom_core::deliver::mail::{Claim, Mail};
 use mailroom_core::deliver::settlements::{FailedAttempt, FailedMail, Settlements, column};
 use mailroom_core::deliver::store::{
@@ -305,6 +306,7 @@ fn claim(
             Err(ReadError::Row(failure)) => return Err(failure),
         }
     }
+    attach(client, &mut claimed, &mut rest)?;
     settle(client, claimant, &rest)?;
     // More mail may follow these in the queue.
     claimed.surplus = rest.len();
@@ -312,6 +314,30 @@ fn claim(
         claimed.budget = Some(ask_budgets(client)?);
     }
     Ok(claimed)
+}
+
+/// Reads the files of the claimed mails.
+fn attach(
+    client: &mut SpiClient<'_>,
+    claimed: &mut Claimed,
+    rest: &mut Settlements,
+) -> Result<(), Failure> {
+    let wanted = Files::wanted(claimed);
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let rows = run(
+        client,
+        include_str!("../../../sql/queries/attachments.sql"),
+        &[wanted.into()],
+    )?;
+    let columns = &Columns::of(&rows)?;
+    let mut files = Files::default();
+    for row in rows {
+        files.read(&ClaimedRow { row, columns })?;
+    }
+    files.give(claimed, rest);
+    Ok(())
 }
 
 fn ask_budgets(client: &mut SpiClient<'_>) -> Result<BudgetState, Failure> {

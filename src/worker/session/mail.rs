@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use pgrx::prelude::*;
 use pgrx::spi::{SpiHeapTupleData, SpiTupleTable};
 
@@ -22,7 +23,7 @@ impl Columns {
     }
 }
 
-/// A row of `claim_mail.sql`.
+/// A row of `claim_mail.sql` or `attachments.sql`.
 pub struct ClaimedRow<'a> {
     pub row: SpiHeapTupleData<'a>,
     pub columns: &'a Columns,
@@ -67,6 +68,11 @@ impl Row for ClaimedRow<'_> {
         let text: Option<Text> = self.get(column).map_err(ReadError::Row)?;
         text.map(|text| text.0.ok_or(ReadError::NotText(column)))
             .transpose()
+    }
+
+    fn bytes(&self, column: &'static str) -> Result<Option<Bytes>, Failure> {
+        let bytes: Option<Vec<u8>> = self.get(column)?;
+        Ok(bytes.map(Bytes::from))
     }
 
     fn texts(&self, column: &'static str) -> Result<Option<Vec<String>>, ReadError<Failure>> {

@@ -180,6 +180,23 @@ pub fn calls() -> Vec<Call> {
             json!([]),
             "0",
         ),
+        // Files.
+        (
+            "SELECT mailroom_add_file($1)::text",
+            json!([{"bytes": "00ff5c"}]),
+            "1",
+        ),
+        (
+            "SELECT mailroom_send($1, $2, $3, attachments => $4)::text",
+            json!(["f@example.com", "Subject", "Text", {"json": [{"filename": "a.bin", "file_id": 1}]}]),
+            "5",
+        ),
+        (
+            "SELECT encode(content, 'hex') FROM mailroom_attachments($1)",
+            json!([5]),
+            "00ff5c",
+        ),
+        ("SELECT mailroom_cancel($1)::text", json!([5]), "true"),
         // Accounts and links.
         (
             "INSERT INTO accounts (email, login) VALUES ($1, $2) RETURNING id::text",

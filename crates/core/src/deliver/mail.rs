@@ -21,6 +21,8 @@ pub struct Mail {
     pub age: Duration,
     /// Approximate size of its contents in bytes.
     pub size: usize,
+    /// Whether it has files, which are read after it.
+    pub has_attachments: bool,
     /// `outbox.priority`; smaller is more urgent.
     pub priority: i16,
     /// `outbox.send_at`, in microseconds since 1970-01-01.
@@ -63,6 +65,7 @@ impl Mail {
             expires_in: expires_in.map(seconds),
             age: age.map(seconds).unwrap_or_default(),
             size,
+            has_attachments: Column::read(row, "has_attachments")?,
             priority: i16::try_from(priority).unwrap_or(i16::MAX),
             send_at: Column::read(row, "send_at")?,
             group_key: Column::read(row, "group_key")?,

@@ -3,12 +3,13 @@
 use std::error::Error;
 use std::str::Utf8Error;
 
+use bytes::Bytes;
 use mailroom_core::row::{ReadError, Row};
 use tokio_postgres::types::FromSql;
 
 use crate::database_error::DatabaseError;
 
-/// A row of `claim_mail.sql`. In a SQL_ASCII database a text may contain any bytes.
+/// A row of `claim_mail.sql` or `attachments.sql`. In a SQL_ASCII database a text may contain any bytes.
 pub struct ClaimedRow(pub tokio_postgres::Row);
 
 impl ClaimedRow {
@@ -55,6 +56,11 @@ impl Row for ClaimedRow {
 
     fn text(&self, column: &'static str) -> Result<Option<String>, ReadError<DatabaseError>> {
         self.characters(column)
+    }
+
+    fn bytes(&self, column: &'static str) -> Result<Option<Bytes>, DatabaseError> {
+        let bytes: Option<Vec<u8>> = self.get(column)?;
+        Ok(bytes.map(Bytes::from))
     }
 
     fn texts(&self, column: &'static str) -> Result<Option<Vec<String>>, ReadError<DatabaseError>> {

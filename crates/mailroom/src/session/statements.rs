@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use mailroom_core::deliver::exchange::{BudgetState, Claimed};
+use mailroom_core::deliver::files::Files;
 use mailroom_core::deliver::mail::{Claim, Mail};
 use mailroom_core::deliver::settlements::{
     FailedAttempt, FailedMail, SentMail, Settlements, column,
@@ -199,9 +200,30 @@ pub async fn claim(
             Err(ReadError::Row(error)) => return Err(error),
         }
     }
+    attach(client, &mut claimed, &mut rest).await?;
     // There may be more mail behind those that were released or ended here.
     claimed.surplus = rest.len();
     Ok(Some(Taken { claimed, rest }))
+}
+
+/// Reads the files of the claimed mails.
+async fn attach(
+    client: &Client,
+    claimed: &mut Claimed,
+    rest: &mut Settlements,
+) -> Result<(), DatabaseError> {
+    let wanted = Files::wanted(claimed);
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let statement = include_str!("../../../../sql/queries/attachments.sql");
+    let parameters: [Parameter<'_>; 1] = [(&wanted, Type::INT8_ARRAY)];
+    let mut files = Files::default();
+    for row in client.query_typed(statement, &parameters).await? {
+        files.read(&ClaimedRow(row))?;
+    }
+    files.give(claimed, rest);
+    Ok(())
 }
 
 pub async fn ask_budgets(
