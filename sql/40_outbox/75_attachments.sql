@@ -176,8 +176,16 @@ DECLARE
     attached bigint;
     total bigint;
 BEGIN
-    -- By mailroom_send it is not claimed, since it was just inserted.
-    PERFORM @extschema@._lock_own_mail(ARRAY[NEW.mail], NEW.caller, false);
+    BEGIN
+        PERFORM @extschema@._lock_own_mail(ARRAY[NEW.mail], NEW.caller, false);
+    EXCEPTION
+        WHEN no_data_found THEN
+            -- Not by mailroom_send, which has just inserted it.
+            RAISE insufficient_privilege USING
+                MESSAGE = 'permission denied to attach files to mail',
+                DETAIL = format('Mail %s is not scheduled, or is another role''s.', NEW.mail),
+                HINT = 'Pass all attachments to mailroom_send.';
+    END;
     SELECT
         coalesce(octet_length(o.subject), 0)::bigint AS subject,
         coalesce(octet_length(o.body_text), 0)::bigint + coalesce(octet_length(o.body_html), 0) AS bodies,
@@ -209,7 +217,7 @@ BEGIN
             NULL::text,
             format(
                 CASE
-                    WHEN bad.file_id IS NULL THEN 'attachments[%s].content is not base64'
+                    WHEN bad.file_id IS NULL THEN 'attachments[%s].content is empty or no base64'
                     WHEN bad.is_there THEN 'attachments[%s].file_id %s is a file of another role'
                     ELSE 'attachments[%s].file_id: there is no file %s'
                 END,
@@ -260,10 +268,10 @@ CREATE FUNCTION @extschema@._decoded(content text) RETURNS bytea
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN decode(content, 'base64');
+    RETURN nullif(decode(content, 'base64'), '');
 EXCEPTION
     WHEN invalid_parameter_value THEN
         RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._decoded(text) IS 'Internal. What base64 encodes; NULL if it is none.';
+COMMENT ON FUNCTION @extschema@._decoded(text) IS 'Internal. What base64 encodes; NULL if it is none, or nothing.';

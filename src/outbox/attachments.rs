@@ -2,7 +2,7 @@
 
 use pgrx::prelude::*;
 
-use crate::pg::encoding::{self, Element};
+use crate::pg::encoding;
 use mailroom_core::{attachment, message};
 
 fn texts(texts: Option<&Array<'_, &[u8]>>) -> Option<Vec<Option<String>>> {
@@ -20,10 +20,14 @@ fn _attachments_problem(
     content_types: Option<Array<&[u8]>>,
     content_ids: Option<Array<&[u8]>>,
     has_html: Option<bool>,
-) -> Option<Element> {
+) -> Option<Vec<u8>> {
     let judged = || {
-        let lists = [&filenames, &content_types, &content_ids].map(|list| texts(list.as_ref()));
-        let [Some(names), Some(types), Some(ids)] = lists else {
+        let lists = (
+            texts(filenames.as_ref()),
+            texts(content_types.as_ref()),
+            texts(content_ids.as_ref()),
+        );
+        let (Some(names), Some(types), Some(ids)) = lists else {
             let unread = "holds bytes that are no characters in the database's encoding";
             return Err(format!("a name, a type or a content_id {unread}"));
         };
@@ -41,18 +45,18 @@ fn _attachments_problem(
         attachment::judge_all(&ids, has_html == Some(true))
     };
     let reason = judged().err()?;
-    Some(Element(encoding::from_utf8_lossy(&reason).into_owned()))
+    Some(encoding::from_utf8_lossy(&reason).into_owned())
 }
 
 /// The type of an attachment: the given one, else that of the extension; null for what is no name.
 #[pg_extern(sql = false)]
-fn _content_type(filename: Option<&[u8]>, content_type: Option<&[u8]>) -> Option<Element> {
+fn _content_type(filename: Option<&[u8]>, content_type: Option<&[u8]>) -> Option<Vec<u8>> {
     if let Some(given) = content_type {
-        return Some(Element(given.to_vec()));
+        return Some(given.to_vec());
     }
     let filename = encoding::to_utf8(filename?)?;
     let found = attachment::judge(&filename, None, None).ok()?;
-    Some(Element(found.into_bytes()))
+    Some(found.into_bytes())
 }
 
 /// About how many octets a mail has as it is sent, by those of its parts.

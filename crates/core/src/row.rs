@@ -2,7 +2,6 @@
 //!
 //! The worker reads rows of SPI, `mailroom send` those of its connection; each implements [`Row`].
 
-use bytes::Bytes;
 use serde_json::value::RawValue;
 
 /// Why a mail cannot be read.
@@ -56,7 +55,7 @@ pub trait Row {
     ///
     /// # Errors
     /// As [`Row::boolean`].
-    fn bytes(&self, column: &'static str) -> Result<Option<Bytes>, Self::Error>;
+    fn bytes(&self, column: &'static str) -> Result<Option<Vec<u8>>, Self::Error>;
 
     /// A column of type text[], without nulls.
     ///
@@ -214,7 +213,7 @@ mod tests {
             Ok((column != self.null).then_some(text))
         }
 
-        fn bytes(&self, column: &'static str) -> Result<Option<Bytes>, String> {
+        fn bytes(&self, column: &'static str) -> Result<Option<Vec<u8>>, String> {
             Err(format!("there is no column {column}"))
         }
 

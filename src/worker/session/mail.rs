@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use bytes::Bytes;
 use pgrx::prelude::*;
 use pgrx::spi::{SpiHeapTupleData, SpiTupleTable};
 
@@ -70,9 +69,8 @@ impl Row for ClaimedRow<'_> {
             .transpose()
     }
 
-    fn bytes(&self, column: &'static str) -> Result<Option<Bytes>, Failure> {
-        let bytes: Option<Vec<u8>> = self.get(column)?;
-        Ok(bytes.map(Bytes::from))
+    fn bytes(&self, column: &'static str) -> Result<Option<Vec<u8>>, Failure> {
+        self.get(column)
     }
 
     fn texts(&self, column: &'static str) -> Result<Option<Vec<String>>, ReadError<Failure>> {

@@ -12,7 +12,7 @@ SELECT mailroom_send(
     attachments => jsonb_build_array(
         '{"filename": "a.txt", "content": "aGVsbG8="}'::jsonb,
         jsonb_build_object('filename', 'Größe.pdf', 'file_id', :file),
-        '{"filename": "logo.png", "content": "iVBORw0KGgo=", "content_id": "logo", "content_type": null}'
+        '{"filename": "logo.png", "content": "iVBORw0KGgo=", "content_id": "logo", "content_type": null}'::jsonb
     )
 ) AS mail \gset
 SELECT attachment_bytes FROM outbox WHERE id = :mail;
@@ -43,7 +43,7 @@ SELECT mailroom_send('a@example.com', 'S', 'T', attachments => '[{"filename": "a
 SELECT mailroom_send('a@example.com', 'S', 'T', attachments => '[{"filename": "a.txt", "file_id": 1.5}]');
 SELECT mailroom_send('a@example.com', 'S', 'T', attachments => '[{"filename": 1, "content": "QQ=="}]');
 SELECT mailroom_send('a@example.com', 'S', 'T', attachments => '[{"content": "QQ=="}]');
-SELECT mailroom_send('a@example.com', 'S', 'T', attachments => '[{"filename": "a.txt", "content": "no base64"}]');
+SELECT mailroom_send('a@example.com', 'S', 'T', attachments => '[{"filename": "a.txt", "content": "no-base64!"}]');
 SELECT mailroom_send('a@example.com', 'S', 'T', attachments => '[{"filename": "a.txt", "content": ""}]');
 SELECT mailroom_send('a@example.com', 'S', 'T', attachments => '[{"filename": "a.txt", "file_id": 999999}]');
 SELECT mailroom_send('a@example.com', 'S', 'T', attachments => '[{"filename": "a", "content": "QQ=="}]');
@@ -98,7 +98,7 @@ SELECT mailroom_send('a@example.com', 'S', 'T', attachments => jsonb_build_array
 INSERT INTO _new_attachments (mail, ordinal, attachments) VALUES (:mail_of_app, -1, '[]');
 SELECT mailroom_send('a@example.com', 'S', 'T') AS other_mail \gset
 INSERT INTO _new_attachments (mail, ordinal, attachments) VALUES (:other_mail, -1, jsonb_build_array(jsonb_build_object('filename', 'a/b.txt', 'file_id', :mine)));
-SELECT content, added_by FROM _new_files;
+SELECT content FROM _new_files;
 RESET ROLE;
 SET ROLE regress_files_app;
 INSERT INTO _new_attachments (mail, ordinal, attachments) VALUES (:mail_of_app, -1, jsonb_build_array(jsonb_build_object('filename', 'b.txt', 'file_id', :mine)));

@@ -36,7 +36,7 @@ impl Files {
         };
         let (mail, file) = (id("outbox_id")?, id("file_id")?);
         if let Some(content) = row.bytes("content")? {
-            self.contents.insert(file, content);
+            self.contents.insert(file, Bytes::from(content));
         }
         let attachment = match self.attachment(row, file) {
             Ok(attachment) => attachment,
@@ -151,8 +151,8 @@ mod tests {
             Err(ReadError::Row(column.to_owned()))
         }
 
-        fn bytes(&self, _column: &'static str) -> Result<Option<Bytes>, String> {
-            Ok(self.content.map(Bytes::from_static))
+        fn bytes(&self, _column: &'static str) -> Result<Option<Vec<u8>>, String> {
+            Ok(self.content.map(<[u8]>::to_vec))
         }
     }
 

@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::str::Utf8Error;
 
-use bytes::Bytes;
 use mailroom_core::row::{ReadError, Row};
 use tokio_postgres::types::FromSql;
 
@@ -58,9 +57,8 @@ impl Row for ClaimedRow {
         self.characters(column)
     }
 
-    fn bytes(&self, column: &'static str) -> Result<Option<Bytes>, DatabaseError> {
-        let bytes: Option<Vec<u8>> = self.get(column)?;
-        Ok(bytes.map(Bytes::from))
+    fn bytes(&self, column: &'static str) -> Result<Option<Vec<u8>>, DatabaseError> {
+        self.get(column)
     }
 
     fn texts(&self, column: &'static str) -> Result<Option<Vec<String>>, ReadError<DatabaseError>> {
