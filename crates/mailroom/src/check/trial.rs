@@ -194,6 +194,7 @@ fn mail(id: i64, to: &str) -> Mail {
         expires_in: None,
         age: Duration::ZERO,
         size: 1_024,
+        has_attachments: false,
         priority: 0,
         send_at: 0,
         group_key: None,
