@@ -52,6 +52,7 @@ pub fn message() -> Message {
         bcc: vec!["alan@example.com".to_owned()],
         reply_to: vec!["help@example.net".to_owned(), "desk@example.net".to_owned()],
         original_recipients: Vec::new(),
+        attachments: Vec::new(),
         from_address: None,
         headers: None,
         unsubscribe_url: None,
