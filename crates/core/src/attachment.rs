@@ -2,6 +2,8 @@
 //!
 //! Lengths are in octets of UTF-8.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
 use crate::line::{self, Named};
@@ -35,6 +37,27 @@ pub struct Attachment {
     pub content_id: Option<String>,
     /// The contents. Mails that have the same file share them.
     pub content: Bytes,
+}
+
+impl Attachment {
+    /// `inline` for a file that the HTML shows, and `attachment` for another one.
+    pub fn disposition(&self) -> &'static str {
+        match self.content_id {
+            Some(_) => "inline",
+            None => "attachment",
+        }
+    }
+
+    /// The content type without its parameters.
+    pub fn media_type(&self) -> &str {
+        let end = self.content_type.find(';');
+        self.content_type[..end.unwrap_or(self.content_type.len())].trim_end()
+    }
+
+    /// The contents in base64, without line ends.
+    pub fn base64(&self) -> String {
+        STANDARD.encode(&self.content)
+    }
 }
 
 impl std::fmt::Debug for Attachment {

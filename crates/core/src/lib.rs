@@ -10,7 +10,7 @@
 //! | [`mask`] | masking secrets in text for logs |
 //! | [`message`] | a claimed message |
 //! | [`scheduling`] | the rules for a message that an application schedules |
-//! | [`attachment`] | a file of a message |
+//! | [`attachment`] | a file of a message, and the rules for it |
 //! | [`headers`] | headers that an application may add to a message |
 //! | [`row`] | reading a claimed mail by the names of columns |
 //! | [`batching`] | when to collect a batch of tokens |

@@ -21,6 +21,7 @@
 //! | [`causes`](mod@causes) | the causes of an error (pure) |
 //! | [`connect`] | connecting to a host that has several addresses |
 //! | [`network_policy`] | which addresses may be connected to (pure) |
+//! | `time_limit` | how long a request may take (pure) |
 //! | `encode` | text in headers as encoded words (pure) |
 //! | `dates` | times in the formats of providers (pure) |
 
@@ -46,4 +47,5 @@ pub mod single;
 pub mod smtp;
 #[cfg(test)]
 mod tests;
+mod time_limit;
 pub mod tls;

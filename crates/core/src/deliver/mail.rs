@@ -89,6 +89,11 @@ impl Mail {
         Ok(usize::try_from(size).unwrap_or(usize::MAX))
     }
 
+    /// Whether it is sent alone, and only if there is room for it beside the other large mails in flight.
+    pub fn is_large(&self) -> bool {
+        self.size > LARGE
+    }
+
     /// Identifies its claim.
     pub fn claim(&self) -> Claim {
         Claim {
@@ -119,6 +124,9 @@ impl Mail {
 fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value.max(0.0)).unwrap_or(Duration::MAX)
 }
+
+/// The size in bytes above which a mail is large: smaller ones need no limit of their own in flight.
+const LARGE: usize = 256 << 10;
 
 /// Mail with this priority or a smaller one is urgent: password recoveries have it, and budgets may reserve a share for it.
 pub const URGENT_PRIORITY: i16 = -10;

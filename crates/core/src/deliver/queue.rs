@@ -55,16 +55,16 @@ impl Queue {
         self.mails.values().next()
     }
 
+    /// The first mail for which the predicate is true.
+    pub(super) fn find(&self, is_wanted: impl Fn(&Mail) -> bool) -> Option<&Mail> {
+        self.mails.values().find(|mail| is_wanted(mail))
+    }
+
     /// Takes the mail with the smallest key; of several, the first.
     pub(super) fn take_first_by(&mut self, key: impl Fn(&Mail) -> u64) -> Option<Mail> {
         let mail = self.mails.values().min_by_key(|mail| key(mail))?;
         let position = mail.position();
         self.mails.remove(&position)
-    }
-
-    /// Takes the next mail.
-    pub(super) fn pop(&mut self) -> Option<Mail> {
-        self.mails.pop_first().map(|(_, mail)| mail)
     }
 
     /// Takes the first mail for which the predicate is true.
@@ -134,8 +134,12 @@ mod tests {
         }
     }
 
+    fn pop(queue: &mut Queue) -> Option<Mail> {
+        queue.take(|_| true)
+    }
+
     fn ids(queue: &mut Queue) -> Vec<i64> {
-        std::iter::from_fn(|| queue.pop().map(|mail| mail.message.id)).collect()
+        std::iter::from_fn(|| pop(queue).map(|mail| mail.message.id)).collect()
     }
 
     #[test]
@@ -147,9 +151,9 @@ mod tests {
                 ..mail(id)
             });
         }
-        let first = queue.pop().unwrap();
+        let first = pop(&mut queue).unwrap();
         assert_eq!(first.message.id, 3);
-        let second = queue.pop().unwrap();
+        let second = pop(&mut queue).unwrap();
         queue.put_back(second);
         queue.put_back(first);
         assert_eq!(ids(&mut queue), [3, 1, 2, 4]);
@@ -162,13 +166,13 @@ mod tests {
             queue.put(grouped(id, 0, "a"));
         }
         queue.put(grouped(9, 0, "b"));
-        let first = queue.pop().unwrap();
+        let first = pop(&mut queue).unwrap();
         assert_eq!(first.message.id, 1);
         assert_eq!(ids(&mut queue), [9]);
         queue.put_back(first.clone());
-        assert_eq!(queue.pop().unwrap().message.id, 1);
+        assert_eq!(pop(&mut queue).unwrap().message.id, 1);
         queue.finish(&first);
-        let second = queue.pop().unwrap();
+        let second = pop(&mut queue).unwrap();
         assert_eq!((second.message.id, queue.is_empty()), (2, true));
         queue.finish(&second);
         queue.finish(&queue.mails.values().next().unwrap().clone());

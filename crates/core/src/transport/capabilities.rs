@@ -7,6 +7,9 @@ use super::rate::Rate;
 use crate::address::{self, mailbox};
 use crate::message::Message;
 
+/// The megabyte in which providers state the size of a message.
+pub(super) const MEGABYTE: u64 = 1_000_000;
+
 /// The properties of a transport.
 pub trait Capabilities: Send + Sync {
     /// The maximum number of messages in one request; 1 if the provider has no batch call with a result for each message.
@@ -23,6 +26,11 @@ pub trait Capabilities: Send + Sync {
     /// any status of success accepts a message.
     fn has_success_sign(&self) -> bool {
         false
+    }
+
+    /// The maximum size of a message in bytes as it is sent, base64 included; `None` if none is known.
+    fn max_message_size(&self) -> Option<u64> {
+        None
     }
 
     /// How long after a request the provider recognizes its repetition, at least, so that repeating it is safe; `None` if it
@@ -50,11 +58,25 @@ pub struct DeliveryConfig {
 }
 
 impl DeliveryConfig {
-    /// Checks that the transport may send this message: its sender is one of `allow_from`.
+    /// Checks that the transport may send this message: its sender is one of `allow_from`, and it is not too large.
     ///
     /// # Errors
-    /// That it may not.
-    pub fn check_sender(&self, message: &Message) -> Result<(), String> {
+    /// Why it may not.
+    pub fn check(&self, message: &Message) -> Result<(), String> {
+        self.check_sender(message)?;
+        let Some(max) = self.capabilities.max_message_size() else {
+            return Ok(());
+        };
+        let size = message.encoded_bytes();
+        if size > max {
+            return Err(format!(
+                "it has about {size} bytes as it is sent, and the transport takes {max} at most"
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_sender(&self, message: &Message) -> Result<(), String> {
         let Some(from) = message.from_address.as_deref().map(mailbox::bare) else {
             return Ok(());
         };
@@ -63,5 +85,67 @@ impl DeliveryConfig {
             return Ok(());
         }
         Err("from_address is not in allow_from of the transport".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attachment::Attachment;
+
+    struct Small;
+
+    impl Capabilities for Small {
+        fn max_message_size(&self) -> Option<u64> {
+            Some(1_377)
+        }
+
+        fn idempotency_window(&self) -> Option<Duration> {
+            None
+        }
+    }
+
+    fn config() -> DeliveryConfig {
+        DeliveryConfig {
+            capabilities: Arc::new(Small),
+            concurrency: 1,
+            rate: None,
+            max_ambiguous: 1,
+            allow_from: vec!["*@example.com".to_owned()],
+            account: "small".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_too_large_encoded_is_refused() {
+        let with_file = |bytes: usize| Message {
+            subject: "123".to_owned(),
+            body_text: Some("1".to_owned()),
+            body_html: Some("1".to_owned()),
+            attachments: vec![Attachment {
+                content: vec![0; bytes].into(),
+                ..Attachment::default()
+            }],
+            ..Message::default()
+        };
+        assert_eq!(with_file(1_000).encoded_bytes(), 3 + 2 * 2 + 1_370);
+        assert_eq!(config().check(&with_file(1_000)), Ok(()));
+        assert_eq!(
+            config().check(&with_file(1_001)).unwrap_err(),
+            "it has about 1378 bytes as it is sent, and the transport takes 1377 at most"
+        );
+    }
+
+    #[test]
+    fn a_sender_that_is_not_allowed_is_refused() {
+        let from = |address: &str| Message {
+            from_address: Some(address.to_owned()),
+            ..Message::default()
+        };
+        assert_eq!(config().check(&from("Ann <a@example.com>")), Ok(()));
+        assert_eq!(
+            config().check(&from("a@example.net")).unwrap_err(),
+            "from_address is not in allow_from of the transport"
+        );
     }
 }

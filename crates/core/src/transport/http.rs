@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::causes::causes;
 use super::network_policy::{AllowedNetworks, Exposed, Server};
 use super::providers::{MessageOutcome, Request};
-use super::tls;
+use super::{time_limit, tls};
 use crate::line;
 
 mod connector;
@@ -53,7 +53,7 @@ pub struct ClientOptions {
     pub exposed: Exposed,
     /// Trusted certificates and other options of TLS.
     pub tls: rustls::ClientConfig,
-    /// For a whole request.
+    /// For a whole request; a large one has more.
     pub timeout: Duration,
     /// For name resolution, connecting and the TLS handshake.
     pub connect_timeout: Duration,
@@ -159,7 +159,7 @@ impl Client {
         request: Request,
         before: &mut (dyn FnMut(&Taken) + Send),
     ) -> Result<HttpResponse, MessageOutcome> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = Instant::now() + time_limit::of(self.timeout, request.body.len());
         let mut delay = FIRST_RETURN;
         loop {
             let (body, taken) = Outgoing::new(request.body.clone());

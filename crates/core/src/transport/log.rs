@@ -5,6 +5,7 @@
 use super::delivered::Delivered;
 use super::plain;
 use super::providers::MessageOutcome;
+use crate::attachment::Attachment;
 use crate::line;
 use crate::mask::mask;
 use crate::message::Message;
@@ -34,14 +35,28 @@ fn line(message: &Message) -> String {
     let from = message.from_address.as_deref();
     let from = from.map_or_else(String::new, |from| format!(" from {from}"));
     let line = format!(
-        "mail {} ({}){from} to {}{redirected}: \"{}\": {}",
+        "mail {} ({}){from} to {}{redirected}{}: \"{}\": {}",
         message.message_id,
         message.kind,
         recipients.join(", "),
+        files(message),
         mask(&message.subject),
         one_line(&body).chars().take(SHOWN).collect::<String>()
     );
     one_line(&line)
+}
+
+/// The names and sizes of the files.
+fn files(message: &Message) -> String {
+    let one = |file: &Attachment| {
+        let (name, size) = (mask(&file.filename), file.content.len());
+        format!("{name} ({size} bytes)")
+    };
+    let files: Vec<String> = message.attachments.iter().map(one).collect();
+    if files.is_empty() {
+        return String::new();
+    }
+    format!(" with {}", files.join(", "))
 }
 
 /// Replaces white space and control characters by single spaces.
@@ -76,6 +91,14 @@ mod tests {
             alan@example.com: \"Your code is [code]\": Hello Ada, open <[link]> or(see [link]): [token] [code], a[code]b, 2026. x x";
         assert!(line.starts_with(expected), "{line}");
         assert!(line.len() < expected.len() + 200);
+        message.attachments = fixture::files();
+        message.attachments[1].filename = "12345.png".to_owned();
+        let files = "alan@example.com with Rechnung \"für\" Zoë 📎.pdf (12 bytes), [code].png (6 bytes): \"";
+        assert!(
+            deliver(&message).1.contains(files),
+            "{}",
+            deliver(&message).1
+        );
         message.body_text = None;
         message.body_html = Some("<a href='https://example.com/t'>Go</a> 12345".to_owned());
         assert!(deliver(&message).1.ends_with(": Go ([link]) [code]"));

@@ -2,6 +2,9 @@
 //!
 //! Bodies are encoded as 7-bit text (quoted-printable or base64 if needed), which every server accepts. Headers are
 //! ASCII, except for addresses with a non-ASCII local part, which need a server with SMTPUTF8. `Bcc` is never written. The SMTP client doubles dots at line starts.
+//!
+//! With files, a message is mixed[alternative[text, related[HTML, files that it shows …]], other files …]; a level that
+//! would have one part is left out.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -9,6 +12,7 @@ use std::time::SystemTime;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use mail_builder::MessageBuilder;
+use mail_builder::headers::content_type::ContentType;
 use mail_builder::headers::message_id::MessageId;
 use mail_builder::headers::raw::Raw;
 use mail_builder::headers::text::Text;
@@ -17,6 +21,7 @@ use mail_builder::mime::MimePart;
 use super::providers::headers;
 use super::providers::mailbox::{self, Mailbox, Ready};
 use super::{dates, encode};
+use crate::attachment::Attachment;
 use crate::line;
 use crate::message::Message;
 
@@ -104,13 +109,56 @@ fn addresses(name: &str, list: &[Mailbox]) -> Raw<'static> {
 }
 
 fn body(ready: &Ready<'_>) -> Result<MimePart<'static>, String> {
+    // Without HTML, nothing shows a file.
+    let is_shown = |file: &&Attachment| ready.html.is_some() && file.content_id.is_some();
+    let files = ready.message.attachments.iter();
+    let (shown, others): (Vec<_>, Vec<_>) = files.partition(is_shown);
     let text = ready.text.as_deref().map(|text| part("text/plain", text));
-    let html = ready.html.map(|html| part("text/html", html));
-    Ok(match (text, html) {
+    let html = ready.html.map(|html| {
+        let kind = ContentType::new("multipart/related").attribute("type", "text/html");
+        with_files(kind, part("text/html", html), &shown)
+    });
+    let said = match (text, html) {
         (Some(text), Some(html)) => MimePart::new("multipart/alternative", vec![text, html]),
         (Some(only), None) | (None, Some(only)) => only,
         (None, None) => return Err("there is no body".to_owned()),
-    })
+    };
+    Ok(with_files(
+        ContentType::new("multipart/mixed"),
+        said,
+        &others,
+    ))
+}
+
+/// A multipart of this kind of a part and the files behind it; the part itself if there are none.
+fn with_files(
+    kind: ContentType<'static>,
+    first: MimePart<'static>,
+    files: &[&Attachment],
+) -> MimePart<'static> {
+    if files.is_empty() {
+        return first;
+    }
+    let files = files.iter().map(|one| file(one));
+    let parts: Vec<_> = std::iter::once(first).chain(files).collect();
+    MimePart::new(kind, parts)
+}
+
+/// A file. Its name is in both headers: some readers know it in that of the type only, and as encoded words, which the
+/// standards do not allow there.
+fn file(file: &Attachment) -> MimePart<'static> {
+    let name = encode::text(&file.filename).replace('"', "\\\"");
+    let kind = format!("{}; name=\"{name}\"", file.content_type);
+    let disposition =
+        ContentType::new(file.disposition()).attribute("filename", file.filename.clone());
+    let part = MimePart::raw(base64(&file.content))
+        .header("Content-Type", raw("Content-Type", kind))
+        .header("Content-Disposition", disposition)
+        .transfer_encoding("base64");
+    match &file.content_id {
+        Some(id) => part.cid(id.clone()),
+        None => part,
+    }
 }
 
 /// One body with CR LF line ends.
@@ -121,12 +169,18 @@ fn part(kind: &'static str, text: &str) -> MimePart<'static> {
         return MimePart::new(kind, lines);
     }
     // The builder copies control characters, which RFC 5322 does not allow.
-    let mut encoded = String::with_capacity(lines.len() / 2 * 3);
-    for chunk in lines.as_bytes().chunks(BASE64_LINE) {
+    MimePart::new(kind, base64(lines.as_bytes())).transfer_encoding("base64")
+}
+
+/// Base64 in lines of 76 characters.
+fn base64(bytes: &[u8]) -> String {
+    let lines = bytes.len().div_ceil(BASE64_LINE);
+    let mut encoded = String::with_capacity(lines * (BASE64_LINE / 3 * 4 + 2));
+    for chunk in bytes.chunks(BASE64_LINE) {
         STANDARD.encode_string(chunk, &mut encoded);
         encoded.push_str("\r\n");
     }
-    MimePart::new(kind, encoded).transfer_encoding("base64")
+    encoded
 }
 
 /// Replaces each CR, LF and CR LF by CR LF.

@@ -19,6 +19,7 @@ mod classify;
 mod endpoint;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod form;
 pub(super) mod headers;
 mod json;
 mod mac;
@@ -231,6 +232,29 @@ mod tests {
             let body = String::from_utf8_lossy(&request.body).replace('+', " ");
             assert!(body.contains("Only this"), "{sender}: {body}");
         }
+    }
+
+    #[test]
+    fn each_knows_the_size_that_it_takes() {
+        let all = fixture::credentials(&format!(
+            "secret = whsec_{}\napi_key = a\nregion = c\naccess_key_id = d\nsecret_access_key = e",
+            "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+        ));
+        let sizes = ALL.map(|Entry { name, .. }| {
+            let provider = choose(name, "https://a.example", "a@example.com", &all).unwrap();
+            (name, provider.max_message_size())
+        });
+        assert_eq!(
+            sizes,
+            [
+                ("webhook", None),
+                ("ses", Some(40_000_000)),
+                ("sendgrid", Some(30_000_000)),
+                ("postmark", Some(10_000_000)),
+                ("resend", Some(40_000_000)),
+                ("mailgun", Some(25_000_000)),
+            ]
+        );
     }
 
     #[test]

@@ -32,6 +32,7 @@ use super::network_policy::{AllowedNetworks, Exposed, Server};
 use super::providers::MessageOutcome;
 use super::providers::mailbox::{self, Mailbox, Ready};
 use super::resolver::Resolver;
+use super::time_limit;
 use crate::address;
 use crate::message::Message;
 
@@ -123,8 +124,8 @@ pub struct Settings {
     pub networks: AllowedNetworks,
     /// The trusted certificate authorities, see [`super::tls::config`].
     pub tls_config: rustls::ClientConfig,
-    /// For one message, including a connection if a new one is needed. There is half of it at least for the last reply, and
-    /// for each further transaction.
+    /// For one message, including a connection if a new one is needed; a large one has more. There is half of it at least for
+    /// the last reply, and for each further transaction.
     pub timeout: Duration,
     /// For look-up, connection and implicit TLS.
     pub connect_timeout: Duration,
@@ -259,7 +260,7 @@ impl Relay {
         };
         let envelope = self.envelope(&ready, &content);
         let _permit = self.pool.permit().await;
-        let deadline = Instant::now() + self.timeout;
+        let deadline = Instant::now() + time_limit::of(self.timeout, content.len());
         if let Some(mut session) = self.pool.take() {
             session.set_deadline(deadline);
             // If the server had closed it, a new connection replaces it, once.
@@ -333,7 +334,7 @@ impl Relay {
             self.pool.give_back(session);
             return Ok(Delivered::decided(outcome, None));
         }
-        let last_reply = self.timeout / 2;
+        let last_reply = time_limit::of(self.timeout, envelope.content.len()) / 2;
         let delivered = session
             .send(&self.peer, envelope, last_reply, before_end)
             .await?;

@@ -64,6 +64,28 @@ fn redirected_mail_names_its_recipients_and_no_provider_sends_it_to_them() {
 }
 
 #[test]
+fn redirected_mail_keeps_its_files() {
+    let all = fixture::credentials(&format!(
+        "secret = whsec_{}\napi_key = a\nregion = c\naccess_key_id = d\nsecret_access_key = e",
+        "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+    ));
+    let mut message = fixture::with_files();
+    message.redirect(DEVELOPER.to_owned());
+    for providers::Entry { name, .. } in providers::ALL {
+        let provider = choose(name, "https://a.example", "shop@example.net", &all).unwrap();
+        let request = provider.request(&[&message], UNIX_EPOCH).unwrap();
+        let has = |part: &[u8]| request.body.windows(part.len()).any(|found| found == part);
+        let written = match name {
+            "mailgun" => &message.attachments[0].content[..],
+            _ => fixture::PDF.as_bytes(),
+        };
+        assert!(has(written) && has(DEVELOPER.as_bytes()), "{name}");
+    }
+    let (_, line) = log::deliver(&message);
+    assert!(line.contains("alan@example.com with Rechnung "), "{line}");
+}
+
+#[test]
 fn a_relay_is_told_the_one_recipient() {
     let (_, seen): (_, std::sync::Arc<Seen>) = deliver(Script::default(), &redirected());
     assert_eq!(seen.commands("RCPT"), [format!("RCPT TO:<{DEVELOPER}>")]);

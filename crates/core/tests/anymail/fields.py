@@ -7,6 +7,7 @@ import base64
 import email
 import email.policy
 import json
+import re
 from urllib.parse import parse_qsl
 
 # Of the client's, and what a signature covers: that is held to botocore elsewhere.
@@ -32,7 +33,7 @@ def of(provider, request):
         name = name.lower()
         if name not in HTTP_HEADERS_LEFT_OUT:
             fields["http"][name] = http_value(name, value)
-    fields.update(OF[provider](request["body"]))
+    fields.update(OF[provider](base64.b64decode(request["body"])))
     flat = {}
     for name, value in fields.items():
         if isinstance(value, dict):
@@ -93,6 +94,20 @@ def labelled(tags):
     return {"tags": kind and [kind], "metadata": values}
 
 
+def files(of, all):
+    """Each file by `of`; `None` for a mail without."""
+    return [of(one) for one in all] or None
+
+
+def file(name, type, content, id=None, **other):
+    """A file; the members that have no name here are kept as they are."""
+    message = email.message.Message()
+    message["Content-Type"] = type
+    parameters = [f"{name}={value}" for name, value in message.get_params()[1:] if name != "name"]
+    one = {"name": name, "type": "; ".join([message.get_content_type(), *parameters]), "content": content}
+    return {**one, **({"id": id} if id else {}), **other}
+
+
 def off(value):
     return "off" if value in (False, "no", "None", "DISABLED") else value
 
@@ -127,8 +142,16 @@ def sendgrid(body):
         "metadata": both("custom_args"),
         "headers": named(both("headers").items()),
         "tracking": settings,
+        "files": files(sendgrid_file, body.pop("attachments", [])),
         "other": {**body, **people, **from_, **contents},
     }
+
+
+def sendgrid_file(one):
+    id = one.pop("content_id", None)
+    if one.pop("disposition", "attachment") != ("inline" if id else "attachment"):
+        raise ValueError("a file with an id is inline")
+    return file(name=one.pop("filename"), id=id, **one)
 
 
 def postmark(body):
@@ -148,8 +171,14 @@ def postmark(body):
             "clicks": off(body.pop("TrackLinks")),
             "opens": off(body.pop("TrackOpens")),
         },
+        "files": files(postmark_file, body.pop("Attachments", [])),
         "other": body,
     }
+
+
+def postmark_file(one):
+    names = {"Name": "name", "ContentType": "type", "Content": "content", "ContentID": "id"}
+    return file(**{names.get(name, name): value for name, value in one.items()})
 
 
 def resend(body):
@@ -160,14 +189,39 @@ def resend(body):
         **{name: body.pop(name, None) for name in ("subject", "text", "html")},
         **labelled(body.pop("tags", [])),
         "headers": named(body.pop("headers").items()),
+        "files": files(resend_file, body.pop("attachments", [])),
         "other": body,
     }
 
 
+def resend_file(one):
+    names = {"filename": "name", "content_type": "type", "content_id": "id"}
+    return file(**{names.get(name, name): value for name, value in one.items()})
+
+
+def parts(body):
+    """Headers and contents of each part of a form with files."""
+    boundary, _ = body.split(b"\r\n", 1)
+    for part in (b"\r\n" + body).split(b"\r\n" + boundary)[1:-1]:
+        head, content = part.removeprefix(b"\r\n").split(b"\r\n\r\n", 1)
+        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+        names = dict(re.findall(r'(\w+)="([^"]*)"', headers["Content-Disposition"]))
+        yield names, headers.get("Content-Type"), content
+
+
 def mailgun(body):
     form = {}
-    for name, value in parse_qsl(body, keep_blank_values=True, strict_parsing=True):
-        form.setdefault(name, []).append(value)
+    attached = []
+    if body.startswith(b"--"):
+        for names, type, content in parts(body):
+            if "filename" in names:
+                content = base64.b64encode(content).decode()
+                attached.append({"field": names["name"], **file(names["filename"], type, content)})
+            else:
+                form.setdefault(names["name"], []).append(content.decode())
+    else:
+        for name, value in parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=True):
+            form.setdefault(name, []).append(value)
 
     def one(name):
         values = form.pop(name, [None])
@@ -190,6 +244,7 @@ def mailgun(body):
         "metadata": prefixed("v:"),
         "headers": named(prefixed("h:").items()),
         "tracking": {name.lstrip("-") or "all": off(value) for name, value in tracking.items()},
+        "files": attached or None,
         "other": form,
     }
 
@@ -232,7 +287,18 @@ def simple(content):
     return {
         **{name: text and text["Data"] for name, text in texts.items()},
         "headers": named((one["Name"], one["Value"]) for one in content["Headers"]),
+        "files": files(simple_file, content.pop("Attachments", [])),
     }
+
+
+def simple_file(one):
+    id = one.pop("ContentId", None)
+    if one.pop("ContentDisposition") != ("INLINE" if id else "ATTACHMENT"):
+        raise ValueError("a file with an id is inline")
+    if one.pop("ContentTransferEncoding") != "BASE64":
+        raise ValueError("not in base64")
+    names = {"FileName": "name", "ContentType": "type", "RawContent": "content"}
+    return file(id=id, **{names.get(name, name): value for name, value in one.items()})
 
 
 def raw(content):
@@ -252,7 +318,13 @@ def raw(content):
         "subject": headers.pop("subject"),
         **texts,
         "headers": headers,
+        "files": files(raw_file, [part for part in message.walk() if part.get_content_disposition()]),
     }
+
+
+def raw_file(part):
+    content = base64.b64encode(part.get_payload(decode=True)).decode()
+    return file(part.get_filename(), str(part["Content-Type"]), content, (part["Content-ID"] or "").strip("<>"))
 
 
 OF = {"ses": ses, "sendgrid": sendgrid, "postmark": postmark, "resend": resend, "mailgun": mailgun}

@@ -1,6 +1,9 @@
 """The HTTP requests that django-anymail makes of mails: they are caught before they are sent."""
 
+import base64
 import warnings
+from email.encoders import encode_base64
+from email.mime.base import MIMEBase
 
 import django
 import requests
@@ -51,6 +54,22 @@ def text_of(body):
     return body.decode() if isinstance(body, bytes) else body
 
 
+def bytes_of(body):
+    return body.encode() if isinstance(body, str) else body
+
+
+def file_of(file):
+    """A part with this file."""
+    media, *parameters = file["type"].split("; ")
+    part = MIMEBase(*media.split("/"), **dict(parameter.split("=") for parameter in parameters))
+    part.set_payload(base64.b64decode(file["content"]))
+    encode_base64(part)
+    part.add_header("Content-Disposition", "inline" if file["id"] else "attachment", filename=file["name"])
+    if file["id"]:
+        part["Content-ID"] = f"<{file['id']}>"
+    return part
+
+
 def of(provider, mail):
     """The request that anymail makes of this mail for this provider."""
     backend = {"ses": "amazon_ses"}.get(provider, provider)
@@ -69,6 +88,8 @@ def of(provider, mail):
         message.content_subtype = "html"
     elif mail["html"] is not None:
         message.attach_alternative(mail["html"], "text/html")
+    for file in mail["files"]:
+        message.attach(file_of(file))
     message.tags = mail["tags"]
     message.metadata = mail["metadata"]
     message.track_clicks = False
@@ -89,6 +110,6 @@ def of(provider, mail):
             "method": request.method,
             "url": request.url,
             "headers": headers,
-            "body": text_of(request.body),
+            "body": base64.b64encode(bytes_of(request.body)).decode(),
         }
     raise RuntimeError(f"anymail made no request for {provider}")

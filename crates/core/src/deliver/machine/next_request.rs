@@ -9,6 +9,9 @@ use crate::deliver::settlements::FailedAttempt;
 
 /// The maximum of [`Deliverer::probe_doublings`].
 const MAX_PROBE_DOUBLINGS: u32 = 6;
+/// The maximum total size in bytes of the large mails in flight, unless one mail is larger: each is in memory twice, since
+/// its request has it in base64.
+const MAX_BYTES_IN_FLIGHT: usize = 32 << 20;
 
 impl Deliverer {
     /// The next request, if the rate admits one.
@@ -38,8 +41,9 @@ impl Deliverer {
         let rate = self.rate();
         let mut cost = added_cost(rate, &first);
         let mut mails = vec![first];
+        let has_room = self.has_room();
         while mails.len() < batch_limit
-            && let Some(next) = self.queue.first()
+            && let Some(next) = self.queue.find(has_room)
             && self.may_share(&mails[0], next)
             && self.may_send(next)
             && !next.is_expired(now)
@@ -48,7 +52,7 @@ impl Deliverer {
             && rate.is_none_or(|rate| sum <= rate.burst())
         {
             cost = sum;
-            mails.extend(self.queue.pop());
+            mails.extend(self.queue.take(has_room));
         }
         self.admit(now, mails)
     }
@@ -104,14 +108,33 @@ impl Deliverer {
         }
     }
 
+    /// Which of the waiting mails there is room for. A large mail waits until it fits beside the large ones in flight, and
+    /// no other large one overtakes it; those that are not large do, and are bounded as held mails.
+    fn has_room(&self) -> impl Fn(&Mail) -> bool + Copy + use<> {
+        let mails = self.requests.values().flat_map(|mails| match &mails[..] {
+            // A large mail is alone in its request.
+            [only] if only.is_large() => Some(only.size),
+            _ => None,
+        });
+        let in_flight = mails.fold(0, usize::saturating_add);
+        let is_free = in_flight == 0 || self.breaker.is_paused();
+        let fits = move |mail: &Mail| {
+            is_free || in_flight.saturating_add(mail.size) <= MAX_BYTES_IN_FLIGHT
+        };
+        let are_large_taken = is_free || self.queue.find(Mail::is_large).is_none_or(fits);
+        move |mail| !mail.is_large() || are_large_taken && fits(mail)
+    }
+
     /// Takes the next mail that can be sent out of the queue, and ends or releases the others on the way. Prefers mails that
     /// were not refused or throttled before, so that a single such mail does not delay the others.
     fn next_mail(&mut self, now: Time) -> Option<Mail> {
         let only_others = self.breaker.has_open_refusals() && !self.breaker.is_paused();
+        let has_room = self.has_room();
         loop {
             let breaker = &self.breaker;
-            let is_other = |mail: &Mail| !breaker.is_suspect(mail.message.id);
-            let is_same = |mail: &Mail| Some(mail.message.id) == breaker.same_probe();
+            let is_other = |mail: &Mail| has_room(mail) && !breaker.is_suspect(mail.message.id);
+            let is_same =
+                |mail: &Mail| has_room(mail) && Some(mail.message.id) == breaker.same_probe();
             let mail = match self
                 .queue
                 .take(is_same)
@@ -130,8 +153,8 @@ impl Deliverer {
                     .take_first_by(|mail| breaker.last_probe(mail.message.id)),
                 None => self
                     .queue
-                    .take(|mail| !breaker.was_throttled_last(mail.message.id))
-                    .or_else(|| self.queue.pop()),
+                    .take(|mail| has_room(mail) && !breaker.was_throttled_last(mail.message.id))
+                    .or_else(|| self.queue.take(has_room)),
                 other => other,
             }?;
             if mail.is_expired(now) {
@@ -142,7 +165,7 @@ impl Deliverer {
                 let reason = "so long ago that the provider may not know it again";
                 self.end_ambiguous(&mail, reason);
             } else if let Some(config) = &self.config
-                && let Err(reason) = config.check_sender(&mail.message)
+                && let Err(reason) = config.check(&mail.message)
             {
                 self.fail(&mail, FailedAttempt::permanent(reason));
             } else {
@@ -151,19 +174,23 @@ impl Deliverer {
         }
     }
 
-    /// Whether the sender of a mail is allowed. Otherwise it ends when it is the first one.
+    /// Whether the transport may send a mail. Otherwise it ends when it is the first one.
     fn may_send(&self, mail: &Mail) -> bool {
         let config = self.config.as_ref();
-        config.is_some_and(|config| config.check_sender(&mail.message).is_ok())
+        config.is_some_and(|config| config.check(&mail.message).is_ok())
     }
 
-    /// Whether two mails may be in one request. A mail that may have been sent alone is recognized only if it is sent alone
+    /// Whether two mails may be in one request. A mail with files is alone: batch calls lose them, or give them to all mails.
+    /// A mail that may have been sent alone is recognized only if it is sent alone
     /// again.
     fn may_share(&self, first: &Mail, next: &Mail) -> bool {
         let is_idempotent = self.is_idempotent();
         let must_be_alone = |mail: &Mail| {
             let was_ambiguous = mail.ambiguous_attempts > 0 && mail.ambiguous_alone;
-            mail.alone || is_idempotent && (mail.group_key.is_some() || was_ambiguous)
+            mail.alone
+                || mail.is_large()
+                || !mail.message.attachments.is_empty()
+                || is_idempotent && (mail.group_key.is_some() || was_ambiguous)
         };
         // A batch that is to be repeated must be due, and claimed, together.
         let has_same_priority = !is_idempotent || first.priority == next.priority;

@@ -380,6 +380,7 @@ mod fairness;
 mod few;
 mod held;
 mod identity;
+mod in_flight;
 mod lost;
 mod network;
 mod operations;

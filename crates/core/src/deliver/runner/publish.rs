@@ -24,6 +24,7 @@ const RETRY: Duration = Duration::from_secs(10);
 struct FileColumns {
     provider: &'static str,
     allow_from: Vec<String>,
+    max_message_size: Option<u64>,
 }
 
 /// The states of transports by their names.
@@ -88,6 +89,7 @@ impl Publisher {
                 let columns = FileColumns {
                     provider: one.provider_name,
                     allow_from: one.delivery.allow_from.clone(),
+                    max_message_size: one.delivery.capabilities.max_message_size(),
                 };
                 (Arc::clone(&one.name), columns)
             })
@@ -165,6 +167,7 @@ impl Publisher {
                 "name": &**name,
                 "provider": file.provider,
                 "allow_from": file.allow_from,
+                "max_message_size": file.max_message_size,
                 "state": status.state,
                 "reason": status.reason,
                 "next_probe_at": next_probe_at,
@@ -177,10 +180,13 @@ impl Publisher {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::deliver::exchange::Claimed;
     use crate::deliver::settlements::Settlements;
     use crate::deliver::store::{ClaimRequest, ErrorKind};
+    use crate::transport::config;
 
     /// Records what is published.
     #[derive(Default)]
@@ -234,6 +240,22 @@ mod tests {
         assert_eq!(table.0, ["[]", "[]"], "published and withdrawn");
         publisher.withdraw(&mut table, "me");
         assert_eq!(table.0.len(), 2, "once");
+    }
+
+    #[test]
+    fn a_row_has_what_the_file_and_the_provider_say() {
+        let file = "[transports.a]\nprovider = \"postmark\"\nfrom = \"a@example.com\"\napi_key = \"k\"\n\
+            [transports.b]\nprovider = \"log\"\n";
+        let transports = config::parse(file, Path::new("/")).unwrap();
+        let mut publisher = Publisher::default();
+        publisher.configure(&transports);
+        let statuses = ["a", "b"].map(|name| (Arc::from(name), TransportStatus::default()));
+        let rows = publisher.as_json(&statuses.to_vec(), Time::ZERO);
+        let rows: Value = serde_json::from_str(&rows).unwrap();
+        assert_eq!(rows[0]["provider"], "postmark");
+        assert_eq!(rows[0]["allow_from"], json!(["a@example.com"]));
+        assert_eq!(rows[0]["max_message_size"], 10_000_000);
+        assert_eq!(rows[1].get("max_message_size"), Some(&Value::Null));
     }
 
     #[test]

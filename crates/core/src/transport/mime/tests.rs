@@ -281,3 +281,5 @@ proptest! {
         }
     }
 }
+
+mod files;

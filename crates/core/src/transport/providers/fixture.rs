@@ -2,12 +2,14 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use bytes::Bytes;
 use hyper::HeaderMap;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use zeroize::Zeroizing;
 
 use super::{Message, MessageOutcome, Provider, Response};
+use crate::attachment::Attachment;
 use crate::transport::credentials::Credentials;
 
 /// Credentials of these lines, `key = value`.
@@ -66,6 +68,37 @@ pub fn message() -> Message {
         created_at_text: "1767323045.678901".to_owned(),
         expires_at: Some(1_767_323_945),
         account_id: Some(3),
+    }
+}
+
+/// The contents of [`files`] in base64: `printf '%%PDF-1.7\r\n\0\377' | base64`.
+pub const PDF: &str = "JVBERi0xLjcNCgD/";
+/// `printf '\211PNG\r\n' | base64`.
+pub const PNG: &str = "iVBORw0K";
+
+/// A file, and an image that HTML shows. Names and contents are beyond ASCII, and the first name has a quote.
+pub fn files() -> Vec<Attachment> {
+    vec![
+        Attachment {
+            filename: "Rechnung \"für\" Zoë 📎.pdf".to_owned(),
+            content_type: "application/pdf".to_owned(),
+            content_id: None,
+            content: Bytes::from_static(b"%PDF-1.7\r\n\0\xff"),
+        },
+        Attachment {
+            filename: "logo.png".to_owned(),
+            content_type: "image/png".to_owned(),
+            content_id: Some("logo@example.com".to_owned()),
+            content: Bytes::from_static(b"\x89PNG\r\n"),
+        },
+    ]
+}
+
+/// A mail with all fields, and with [`files`].
+pub fn with_files() -> Message {
+    Message {
+        attachments: files(),
+        ..message()
     }
 }
 

@@ -9,6 +9,7 @@ use super::{Message, bodies};
 use crate::address::AddressError;
 pub use crate::address::mailbox::Mailbox;
 use crate::address::mailbox::MailboxError;
+use crate::attachment::{self, Attachment};
 use crate::transport::encode::encode;
 use crate::transport::invalid::Invalid;
 
@@ -102,7 +103,7 @@ pub struct Ready<'m> {
 }
 
 impl<'m> Ready<'m> {
-    /// Checks a mail: it has valid addresses, at most `most` recipients, and a body.
+    /// Checks a mail: it has valid addresses, at most `most` recipients, valid files, and a body.
     ///
     /// # Errors
     /// What is missing or invalid, without an address.
@@ -129,6 +130,7 @@ impl<'m> Ready<'m> {
         if let Some(url) = &message.unsubscribe_url {
             crate::headers::check_unsubscribe_url(url)?;
         }
+        check_files(&message.attachments)?;
         if ready.to.is_empty() {
             return Err("there is no recipient".to_owned());
         }
@@ -144,11 +146,15 @@ impl<'m> Ready<'m> {
         Ok(ready)
     }
 
-    /// Several mails as [`Ready::new`].
+    /// The mails of a request as [`Ready::new`].
     ///
     /// # Errors
-    /// As [`Ready::new`].
+    /// As [`Ready::new`], and if one of several has a file: batch calls lose files, or give them to all mails.
     pub fn all(messages: &[&'m Message], most: usize) -> Result<Vec<Self>, String> {
+        let has_files = |message: &&Message| !message.attachments.is_empty();
+        if messages.len() > 1 && messages.iter().any(has_files) {
+            return Err("a mail with files needs a request of its own".to_owned());
+        }
         messages
             .iter()
             .map(|message| Self::new(message, most))
@@ -192,6 +198,17 @@ fn read(name: &str, list: &[String]) -> Result<Vec<Mailbox>, String> {
         Mailbox::parse(text).map_err(|why| format!("{name}[{}] {}", index + 1, invalid(why)))
     };
     list.iter().enumerate().map(read).collect()
+}
+
+/// Judges the files of a mail again. A template may have no HTML that shows them: then they are sent all the same.
+fn check_files(files: &[Attachment]) -> Result<(), String> {
+    for (index, file) in files.iter().enumerate() {
+        let id = file.content_id.as_deref();
+        attachment::judge(&file.filename, Some(&file.content_type), id)
+            .map_err(|why| format!("attachments[{}] {why}", index + 1))?;
+    }
+    let ids = files.iter().map(|file| file.content_id.as_deref());
+    attachment::judge_all(&ids.collect::<Vec<_>>(), true)
 }
 
 /// The problem of a mailbox. It does not name a character, which is part of the address.
@@ -307,6 +324,17 @@ mod tests {
                 m.body_html = Some(String::new());
             }),
             "there is no body"
+        );
+        assert_eq!(
+            check_with(|m| {
+                m.attachments = fixture::files();
+                m.attachments[1].filename = "a\r\nBcc: b@example.com.pdf".to_owned();
+            }),
+            "attachments[2] filename contains the control character U+000D"
+        );
+        assert_eq!(
+            check_with(|m| m.attachments = [fixture::files(), fixture::files()].concat()),
+            "attachments[4] has the content_id of attachments[2]"
         );
     }
 

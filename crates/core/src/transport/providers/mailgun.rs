@@ -1,7 +1,7 @@
 //! Mailgun. Pure.
 //!
-//! One mail a request, as a form: a request with several mails needs common contents with variables, and has one result
-//! for all. Tracking is off, because it rewrites links.
+//! One mail a request, as a form, which has parts if there are files: a request with several mails needs common contents
+//! with variables, and has one result for all. Tracking is off, because it rewrites links.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,8 +15,11 @@ use zeroize::Zeroizing;
 
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox, Ready};
-use super::{Message, MessageOutcome, Provider, Request, Response, classify, headers, json, tag};
-use crate::transport::capabilities::Capabilities;
+use super::{
+    Message, MessageOutcome, Provider, Request, Response, classify, form, headers, json, tag,
+};
+use crate::attachment::Attachment;
+use crate::transport::capabilities::{Capabilities, MEGABYTE};
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
@@ -55,17 +58,10 @@ impl Mailgun {
         })
     }
 
-    fn form(&self, ready: &Ready<'_>) -> Result<String, String> {
+    fn fields(&self, ready: &Ready<'_>) -> Result<Vec<(String, String)>, String> {
         let message = ready.message;
-        let mut form = String::new();
-        let mut field = |name: &str, value: &str| {
-            if !form.is_empty() {
-                form.push('&');
-            }
-            encode(name, &mut form);
-            form.push('=');
-            encode(value, &mut form);
-        };
+        let mut fields = Vec::new();
+        let mut field = |name: &str, value: &str| fields.push((name.to_owned(), value.to_owned()));
         field("from", &ready.ascii_from(&self.from)?.text());
         for (name, list) in [("to", &ready.to), ("cc", &ready.cc), ("bcc", &ready.bcc)] {
             for mailbox in list {
@@ -90,29 +86,27 @@ impl Mailgun {
         field("o:tag", &tag(message));
         // Each recipient reads it in a header, so not the number of the mail too, which says how many there were.
         field("v:message_id", &message.message_id);
-        Ok(form)
+        Ok(fields)
     }
 }
 
-/// Encodes as `application/x-www-form-urlencoded`.
-fn encode(text: &str, out: &mut String) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"*-._".contains(&byte) {
-            out.push(char::from(byte));
-        } else if byte == b' ' {
-            out.push('+');
-        } else {
-            out.push('%');
-            out.push(char::from(HEX[usize::from(byte >> 4)]));
-            out.push(char::from(HEX[usize::from(byte & 15)]));
-        }
+/// A file. Mailgun makes the content id of an inline part of its file name.
+fn file(file: &Attachment) -> form::File<'_> {
+    form::File {
+        field: file.disposition(),
+        filename: file.content_id.as_deref().unwrap_or(&file.filename),
+        content_type: &file.content_type,
+        content: &file.content,
     }
 }
 
 impl Capabilities for Mailgun {
     fn has_success_sign(&self) -> bool {
         true
+    }
+
+    fn max_message_size(&self) -> Option<u64> {
+        Some(25 * MEGABYTE)
     }
 
     fn idempotency_window(&self) -> Option<Duration> {
@@ -126,17 +120,22 @@ impl Provider for Mailgun {
             return Err("a request carries one mail".to_owned());
         };
         let ready = Ready::new(message, MOST)?;
+        let fields = self.fields(&ready)?;
+        let (content_type, body) = if message.attachments.is_empty() {
+            form::url_encoded(&fields)
+        } else {
+            let files: Vec<_> = message.attachments.iter().map(file).collect();
+            form::multipart(&message.message_id, &fields, &files)
+        };
         let mut headers = HeaderMap::with_capacity(8);
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/x-www-form-urlencoded"),
-        );
+        let content_type = json::header_value(&content_type, &CONTENT_TYPE)?;
+        headers.insert(CONTENT_TYPE, content_type);
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         json::secret_header(&mut headers, AUTHORIZATION, &self.authorization)?;
         Ok(Request {
             uri: self.endpoint.uri(&self.path)?,
             headers,
-            body: Bytes::from(self.form(&ready)?),
+            body: Bytes::from(body),
         })
     }
 
@@ -156,143 +155,4 @@ impl Provider for Mailgun {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::fixture;
-    use super::*;
-    use proptest::prelude::*;
-    use std::time::UNIX_EPOCH;
-
-    fn mailgun(from: &str, extra: &str) -> Result<Mailgun, Invalid> {
-        let credentials = fixture::credentials(&format!("api_key = hunter2\n{extra}"));
-        Mailgun::new("", from, &credentials)
-    }
-
-    fn example() -> Mailgun {
-        mailgun("Example <noreply@mail.example.com>", "").unwrap()
-    }
-
-    fn decode(form: &str) -> Vec<(String, String)> {
-        let part = |text: &str| {
-            let mut bytes = Vec::new();
-            let mut rest = text.bytes();
-            while let Some(byte) = rest.next() {
-                match byte {
-                    b'+' => bytes.push(b' '),
-                    b'%' => {
-                        let digits = [rest.next().unwrap(), rest.next().unwrap()];
-                        let digits = std::str::from_utf8(&digits).unwrap();
-                        bytes.push(u8::from_str_radix(digits, 16).unwrap());
-                    }
-                    byte => bytes.push(byte),
-                }
-            }
-            String::from_utf8(bytes).unwrap()
-        };
-        form.split('&')
-            .map(|field| {
-                let (name, value) = field.split_once('=').unwrap();
-                (part(name), part(value))
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_mail() {
-        let message = fixture::message();
-        let request = example().request(&[&message], UNIX_EPOCH).unwrap();
-        assert_eq!(
-            request.uri,
-            "https://api.mailgun.net/v3/mail.example.com/messages"
-        );
-        // printf api:hunter2 | base64
-        assert_eq!(request.headers["authorization"], "Basic YXBpOmh1bnRlcjI=");
-        let form = decode(std::str::from_utf8(&request.body).unwrap());
-        let expected = [
-            ("from", "Example <noreply@mail.example.com>"),
-            ("to", "ada@example.com"),
-            ("cc", "grace@example.com"),
-            ("bcc", "alan@example.com"),
-            ("subject", &message.subject),
-            ("text", message.body_text.as_deref().unwrap()),
-            ("html", message.body_html.as_deref().unwrap()),
-            ("o:tracking", "no"),
-            ("o:tracking-clicks", "no"),
-            ("o:tracking-opens", "no"),
-            ("h:Reply-To", "help@example.net, desk@example.net"),
-            ("h:X-Mailroom-Message-ID", &message.message_id),
-            ("h:Auto-Submitted", "auto-generated"),
-            ("o:tag", "reminder"),
-            ("v:message_id", &message.message_id),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(form, expected);
-    }
-
-    #[test]
-    fn the_domain_is_the_senders_unless_the_file_names_one() {
-        let other = mailgun("a@example.com", "domain = mg.example.com").unwrap();
-        assert_eq!(other.path, "/v3/mg.example.com/messages");
-        let beyond = mailgun("a@bücher.example", "").unwrap();
-        assert_eq!(beyond.path, "/v3/xn--bcher-kva.example/messages");
-        assert!(mailgun("a@example.com", "domain = a/../b").is_err());
-    }
-
-    #[test]
-    fn what_answers_mean() {
-        let outcome = |status, body: &str| fixture::outcome(&example(), status, body);
-        assert_eq!(
-            outcome(
-                200,
-                r#"{"id": "<1.2@mail.example.com>", "message": "Queued."}"#
-            ),
-            MessageOutcome::Sent {
-                provider_id: Some("1.2@mail.example.com".to_owned())
-            }
-        );
-        for odd in [
-            "",
-            "Mailgun Magnificent API",
-            "{}",
-            "[]",
-            r#"{"id": 7}"#,
-            r#"{"id": ""}"#,
-        ] {
-            assert!(
-                matches!(outcome(200, odd), MessageOutcome::NotProvider { .. }),
-                "{odd}"
-            );
-        }
-        assert_eq!(
-            fixture::broken_off(&example(), 1, 200, r#"{"id": "<2026"#),
-            [MessageOutcome::Sent { provider_id: None }]
-        );
-        assert_eq!(
-            outcome(
-                400,
-                r#"{"message": "'to' parameter is not a valid address"}"#
-            ),
-            MessageOutcome::Refused {
-                reason: "http 400".to_owned()
-            }
-        );
-        for status in [401, 402, 403, 404] {
-            assert!(matches!(
-                outcome(status, ""),
-                MessageOutcome::AccountRefused { .. }
-            ));
-        }
-        assert!(matches!(outcome(429, ""), MessageOutcome::Throttled { .. }));
-        assert!(matches!(outcome(500, ""), MessageOutcome::Retry { .. }));
-    }
-
-    proptest! {
-        #[test]
-        fn a_form_is_read_as_it_was_written(subject in ".{0,20}", text in ".{1,40}") {
-            let message = Message { subject: subject.clone(), body_text: Some(text.clone()), ..fixture::message() };
-            let form = decode(&example().form(&Ready::new(&message, MOST).unwrap()).unwrap());
-            prop_assert!(form.contains(&("subject".to_owned(), subject)));
-            prop_assert!(form.contains(&("text".to_owned(), text)));
-            prop_assert_eq!(form.len(), 15);
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,8 @@
 //!
 //! One mail, or up to 100 with a result for each. Resend remembers an `Idempotency-Key` for a day, and answers a
 //! repeated request like the first. The key of a batch is made from those of its mails, so that the same mails in the same
-//! order, which is that of their ids, have the same key.
+//! order, which is that of their ids, have the same key. The batch call drops files without a word; a mail with files goes
+//! alone.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -18,7 +19,8 @@ use super::mailbox::{self, Mailbox, Ready};
 use super::{
     Message, MessageOutcome, Provider, Request, Response, bodies, classify, headers, json, tag,
 };
-use crate::transport::capabilities::Capabilities;
+use crate::attachment::Attachment;
+use crate::transport::capabilities::{Capabilities, MEGABYTE};
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
@@ -77,6 +79,10 @@ impl Resend {
         let id = &message.message_id;
         let headers = headers::all(ready).into_iter();
         mail.insert("headers".to_owned(), headers.collect());
+        if !message.attachments.is_empty() {
+            let files = message.attachments.iter().map(file).collect();
+            mail.insert("attachments".to_owned(), files);
+        }
         mail.insert(
             "tags".to_owned(),
             json!([
@@ -87,6 +93,19 @@ impl Resend {
         );
         Ok(Value::Object(mail))
     }
+}
+
+fn file(file: &Attachment) -> Value {
+    let mut said = Map::new();
+    for (name, value) in [
+        ("filename", Some(file.filename.clone())),
+        ("content_type", Some(file.content_type.clone())),
+        ("content_id", file.content_id.clone()),
+        ("content", Some(file.base64())),
+    ] {
+        json::put_some(&mut said, name, value);
+    }
+    Value::Object(said)
 }
 
 /// The idempotency key of a request with these mails.
@@ -112,6 +131,10 @@ impl Capabilities for Resend {
 
     fn has_success_sign(&self) -> bool {
         true
+    }
+
+    fn max_message_size(&self) -> Option<u64> {
+        Some(40 * MEGABYTE)
     }
 
     fn idempotency_window(&self) -> Option<Duration> {

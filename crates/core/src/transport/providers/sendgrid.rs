@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 use super::endpoint::Endpoint;
 use super::mailbox::{self, Mailbox, Ready};
 use super::{Message, MessageOutcome, Provider, Request, Response, classify, headers, json, tag};
-use crate::transport::capabilities::Capabilities;
+use crate::attachment::Attachment;
+use crate::transport::capabilities::{Capabilities, MEGABYTE};
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
@@ -63,12 +64,30 @@ impl SendGrid {
         if !ready.reply_to.is_empty() {
             body["reply_to_list"] = people(&ready.reply_to, &mut Vec::new());
         }
+        if !message.attachments.is_empty() {
+            body["attachments"] = message.attachments.iter().map(file).collect();
+        }
         if message.is_token_mail() {
             // An address that unsubscribed from newsletters still gets its links. Bounces and spam reports are not bypassed.
             body["mail_settings"] = json!({"bypass_unsubscribe_management": {"enable": true}});
         }
         body
     }
+}
+
+/// A file. SendGrid refuses a mail with a parameter in a type.
+fn file(file: &Attachment) -> Value {
+    let mut said = Map::new();
+    for (name, value) in [
+        ("filename", Some(file.filename.clone())),
+        ("type", Some(file.media_type().to_owned())),
+        ("disposition", Some(file.disposition().to_owned())),
+        ("content_id", file.content_id.clone()),
+        ("content", Some(file.base64())),
+    ] {
+        json::put_some(&mut said, name, value);
+    }
+    Value::Object(said)
 }
 
 /// A mailbox.
@@ -115,6 +134,10 @@ fn personalization(ready: &Ready<'_>) -> Value {
 impl Capabilities for SendGrid {
     fn has_success_sign(&self) -> bool {
         true
+    }
+
+    fn max_message_size(&self) -> Option<u64> {
+        Some(30 * MEGABYTE)
     }
 
     fn idempotency_window(&self) -> Option<Duration> {
@@ -206,6 +229,31 @@ mod tests {
                 "open_tracking": {"enable": false},
                 "subscription_tracking": {"enable": false},
             })
+        );
+    }
+
+    #[test]
+    fn files_without_the_parameters_of_their_types() {
+        let mut message = fixture::with_files();
+        message.attachments[0].content_type = "application/pdf ; version=2".to_owned();
+        let request = sendgrid().request(&[&message], UNIX_EPOCH).unwrap();
+        assert_eq!(
+            json::parse(&request.body)["attachments"],
+            json!([
+                {
+                    "filename": "Rechnung \"für\" Zoë 📎.pdf",
+                    "type": "application/pdf",
+                    "disposition": "attachment",
+                    "content": fixture::PDF,
+                },
+                {
+                    "filename": "logo.png",
+                    "type": "image/png",
+                    "disposition": "inline",
+                    "content_id": "logo@example.com",
+                    "content": fixture::PNG,
+                },
+            ])
         );
     }
 

@@ -46,6 +46,31 @@ fn one_mail() {
 }
 
 #[test]
+fn files_go_by_the_call_for_one_mail() {
+    let message = fixture::with_files();
+    let request = resend().request(&[&message], UNIX_EPOCH).unwrap();
+    assert_eq!(request.uri.path(), SINGLE);
+    assert_eq!(
+        json::parse(&request.body)["attachments"],
+        json!([
+            {
+                "filename": "Rechnung \"für\" Zoë 📎.pdf",
+                "content_type": "application/pdf",
+                "content": fixture::PDF,
+            },
+            {
+                "filename": "logo.png",
+                "content_type": "image/png",
+                "content_id": "logo@example.com",
+                "content": fixture::PNG,
+            },
+        ])
+    );
+    let both = [&fixture::plain(1), &message];
+    assert!(resend().request(&both, UNIX_EPOCH).is_err());
+}
+
+#[test]
 fn the_key_of_several_is_made_of_theirs() {
     let (first, second) = (fixture::plain(1), fixture::plain(2));
     let key = |messages: &[&Message]| {

@@ -395,3 +395,5 @@ fn a_local_part_beyond_ascii_is_refused_here_and_is_in_no_batch() {
     assert!(!ses.may_share(&plain, &foreign) && !ses.may_share(&foreign, &plain));
     assert!(ses.may_share(&plain, &plain));
 }
+
+mod files;
