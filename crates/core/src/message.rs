@@ -93,18 +93,14 @@ impl Message {
         matches!(self.kind.as_str(), "activation" | "password_recovery")
     }
 
-    /// An estimate of its size in bytes as it is sent, by which scheduling judges it, too: subject, twice the bodies, and
-    /// files in base64 with line ends.
+    /// About how many octets it has as it is sent; see [`encoded_size`].
     pub fn encoded_bytes(&self) -> u64 {
-        let bodies = self.content_bytes() - self.subject.len();
+        let subject = self.subject.len();
+        let bodies = self.content_bytes() - subject;
         let files: usize = self.attachments.iter().map(|file| file.content.len()).sum();
-        let [subject, bodies, files] = [self.subject.len(), bodies, files]
-            .map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
-        let files = files.saturating_mul(137) / 100;
-        bodies
-            .saturating_mul(2)
-            .saturating_add(subject)
-            .saturating_add(files)
+        let [subject, bodies, files] =
+            [subject, bodies, files].map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX));
+        encoded_size(subject, bodies, files)
     }
 
     /// Size of subject and bodies in bytes.

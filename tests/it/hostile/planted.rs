@@ -121,6 +121,7 @@ fn the_workers_statements_call_nothing_planted() {
                 "(text, text[], double precision[], integer)",
                 "('two', '{one}', '{3600}', 1)",
             ),
+            "attachments.sql" => ("(bigint[])", "('{1}')"),
             "publish_transports.sql" => ("(text, text, text)", "('me', '[]', NULL)"),
             "extend_claims.sql" => ("(bigint[], text, double precision)", "('{1}', 'me', 60)"),
             "expire_claims_of_predecessors.sql" => ("(text)", "('1')"),
