@@ -36,8 +36,25 @@ pub struct Arrived {
     /// A header of the mail's own, empty if there is none; `None` of a parser that does not decode it.
     pub x_order: Option<String>,
     pub list_unsubscribe: Option<String>,
+    /// Images of the HTML first.
+    pub files: Vec<File>,
+    /// Types of the parts; `None` of a parser that does not tell.
+    pub tree: Option<String>,
     /// The defects that the parser found.
     pub defects: Vec<String>,
+}
+
+/// A file of a mail.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub struct File {
+    pub filename: String,
+    /// The name in Content-Type; `None` of a parser that does not show it.
+    pub name: Option<String>,
+    /// Without parameters.
+    pub content_type: String,
+    pub content_id: Option<String>,
+    /// In hexadecimal digits.
+    pub content: String,
 }
 
 /// A mail of the outbox.
@@ -55,6 +72,7 @@ pub struct Scheduled {
     pub from_address: Option<String>,
     pub x_order: Option<String>,
     pub unsubscribe_url: Option<String>,
+    pub files: Vec<File>,
 }
 
 /// The table of an SMTP transport.
@@ -117,7 +135,10 @@ fn parse(reader: &mut Command) -> Vec<Arrived> {
 pub fn scheduled(client: &mut Client, which: &str) -> Vec<Scheduled> {
     let query = format!(
         "SELECT message_id::text, recipients::text[], cc::text[], bcc::text[], subject::text, body_text::text, body_html::text, provider_id, reply_to::text[], \
-         from_address::text, headers ->> 'X-Order', unsubscribe_url \
+         from_address::text, headers ->> 'X-Order', unsubscribe_url, \
+         (SELECT coalesce(json_agg(json_build_object('filename', filename, 'content_type', split_part(content_type, ';', 1), \
+                 'content_id', content_id, 'content', encode(content, 'hex')) ORDER BY position), '[]')::text \
+             FROM mailroom_attachments(outbox.id)) \
          FROM outbox WHERE {which} ORDER BY id"
     );
     let rows = client.query(&query, &[]).unwrap();
@@ -135,6 +156,7 @@ pub fn scheduled(client: &mut Client, which: &str) -> Vec<Scheduled> {
             from_address: row.get(9),
             x_order: row.get(10),
             unsubscribe_url: row.get(11),
+            files: serde_json::from_str(row.get(12)).unwrap(),
         })
         .collect()
 }
@@ -212,6 +234,7 @@ impl Scheduled {
             );
         }
         assert_eq!(copy.defects, [] as [String; 0], "{self:?}");
+        self.must_have_files(copy);
         if let Some(text) = &self.text {
             assert_eq!(
                 lines(copy.text.as_deref().unwrap_or_default()),
@@ -226,6 +249,43 @@ impl Scheduled {
                 "{self:?}"
             ),
             None => assert_eq!(copy.html, None, "{self:?}"),
+        }
+    }
+}
+
+impl Scheduled {
+    /// Fails unless this copy has the files of the mail, where mail programs look for them.
+    fn must_have_files(&self, copy: &Arrived) {
+        let is_shown = |file: &&File| self.html.is_some() && file.content_id.is_some();
+        let (shown, others): (Vec<_>, Vec<_>) = self.files.iter().partition(is_shown);
+        let expected: Vec<&File> = shown.iter().chain(&others).copied().collect();
+        assert_eq!(copy.files.len(), expected.len(), "{self:?}: {copy:?}");
+        for (file, expected) in copy.files.iter().zip(expected) {
+            let name = file.name.as_ref().unwrap_or(&file.filename);
+            assert_eq!(*name, expected.filename, "{self:?}");
+            let without_name = File {
+                name: None,
+                ..file.clone()
+            };
+            assert_eq!(without_name, *expected, "{self:?}");
+        }
+        if let Some(tree) = &copy.tree {
+            let parts = |files: &[&File]| -> String {
+                let part = |file: &&File| format!("({})", file.content_type);
+                files.iter().map(part).collect()
+            };
+            let with = |kind: &str, first: String, files: &[&File]| match files {
+                [] => first,
+                files => format!("multipart/{kind}({first}){}", parts(files)),
+            };
+            let body = match &self.html {
+                None => "text/plain".to_owned(),
+                Some(_) => {
+                    let html = with("related", "text/html".to_owned(), &shown);
+                    format!("multipart/alternative(text/plain)({html})")
+                }
+            };
+            assert_eq!(*tree, with("mixed", body, &others), "{self:?}");
         }
     }
 }

@@ -32,6 +32,10 @@ async function read(file) {
         // It decodes no header that it does not know, and shows the other in parts.
         x_order: null,
         list_unsubscribe: null,
+        files: mail.attachments.map(({ filename, contentType, cid, content }) => ({
+            filename, name: null, content_type: contentType, content_id: cid ?? null, content: content.toString('hex'),
+        })),
+        tree: null,
         defects: [],
     };
 }

@@ -39,6 +39,11 @@ def parse(content):
         part = mail.get_body((kind,))
         return None if part is None else part.get_content()
 
+    def tree(part):
+        parts = part.iter_parts() if part.is_multipart() else ()
+        return part.get_content_type() + "".join(f"({tree(one)})" for one in parts)
+
+    files = [part for part in mail.walk() if part.get_content_disposition() is not None]
     defects = [defect for part in mail.walk() for defect in part.defects]
     defects += [defect for header in mail.values() for defect in header.defects]
     if not is_ascii:
@@ -57,6 +62,18 @@ def parse(content):
         "auto_submitted": mail["Auto-Submitted"],
         "x_order": mail["X-Order"] or "",
         "list_unsubscribe": mail["List-Unsubscribe"] or "",
+        "files": [
+            {
+                "filename": part.get_filename(),
+                # Some readers know only this.
+                "name": part["Content-Type"].params["name"],
+                "content_type": part.get_content_type(),
+                "content_id": part["Content-ID"] and part["Content-ID"].strip("<>"),
+                "content": part.get_payload(decode=True).hex(),
+            }
+            for part in files
+        ],
+        "tree": tree(mail),
         "defects": [repr(defect) for defect in defects],
     }
 

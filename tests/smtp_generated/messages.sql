@@ -61,6 +61,24 @@ AS $$
     FROM generate_series(1, count) i) a
 $$;
 
+-- Up to five; the HTML, if there is any, shows some images. (Text that is shown is part of the text for mailparser.)
+CREATE FUNCTION files(n integer, has_html boolean) RETURNS jsonb LANGUAGE sql
+AS $$
+    SELECT jsonb_agg(jsonb_build_object(
+        'filename', f.name,
+        'content', encode(convert_to(CASE f.i WHEN 1 THEN body('') ELSE repeat(md5(n::text || f.i), floor(random() * 90)::integer) END || 'x', 'UTF8'), 'base64'),
+        'content_id', CASE WHEN has_html AND f.name LIKE '%.png' THEN format('id%s', f.i) || CASE f.i WHEN 4 THEN '@example.com' ELSE '' END END
+    ))
+    FROM (
+        SELECT i, pick(ARRAY[
+            'bill.pdf', 'Größe 1.pdf', '日本語のとても長い名前の請求書.txt', 'a"b.txt', 'semi;colon, and comma.csv', repeat('ü', 60) || '.png',
+            '%41.txt', 'it''s.ics', 'Привет мир.docx', '👩‍👩‍👧‍👦.png', 'a b.png', repeat('long ', 40) || '.zip', 'a=b.html'
+        ]) AS name
+        FROM generate_series(1, 1 + n / 3 % 5) i
+        OFFSET 0
+    ) f
+$$;
+
 DO $$
 DECLARE
     control text;
@@ -94,6 +112,7 @@ BEGIN
                     'X-Order', trim(translate(left(words(1 + n % 9), 120), E'\t', ' ')) || n, 'List-Id', '<news.example.com>'
                 ) END,
                 unsubscribe_url => CASE WHEN n % 13 = 0 THEN 'https://example.com/u?t=' || repeat('a', n % 700) END,
+                attachments => CASE WHEN n % 3 = 0 THEN files(n, n % 10 IN (0, 4, 8)) END,
                 transport => 'relay',
                 item_key => n::text
             );

@@ -106,6 +106,14 @@ fn the_files_of_a_message_together() {
 
 proptest! {
     #[test]
+    fn what_was_judged_passes_again(stem in "[^/\\\\]{1,9}", extension in "pdf|ICS|jpeg|xyz|.{1,4}") {
+        let filename = format!("{stem}.{extension}");
+        if let Ok(content_type) = judge(&filename, None, None) {
+            prop_assert_eq!(judge(&filename, Some(&content_type), None), Ok(content_type.clone()));
+        }
+    }
+
+    #[test]
     fn a_reason_quotes_no_value(filename in ".{0,9}secret.{0,9}", content_type in ".{0,9}secret.{0,9}") {
         if let Err(reason) = judge(&filename, Some(&content_type), Some(&filename)) {
             prop_assert!(!reason.contains("secret"), "{}", reason);

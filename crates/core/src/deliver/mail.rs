@@ -19,7 +19,7 @@ pub struct Mail {
     /// The time from the claim for its first attempt to this claim, by the clock of the database; zero if this is the first,
     /// and the time from `outbox.created_at` if the first one was purged.
     pub age: Duration,
-    /// Approximate size of its contents in bytes.
+    /// Approximate size of its contents in bytes, with its files.
     pub size: usize,
     /// Whether it has files, which are read after it.
     pub has_attachments: bool,

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 use super::causes::causes;
 use super::network_policy::{AllowedNetworks, Exposed, Server};
 use super::providers::{MessageOutcome, Request};
-use super::{time_limit, tls};
+use super::time_limit::TimeLimit;
+use super::tls;
 use crate::line;
 
 mod connector;
@@ -126,13 +127,13 @@ impl HttpResponse {
 /// Keeps connections to an endpoint and sends requests over them.
 pub struct Client {
     inner: legacy::Client<Connector, Outgoing>,
-    timeout: Duration,
+    limit: TimeLimit,
 }
 
 impl Client {
     /// Must be called within a tokio runtime.
     pub fn new(options: ClientOptions) -> Self {
-        let timeout = options.timeout;
+        let limit = TimeLimit::new(options.timeout);
         let connector = Connector::new(options);
         let inner = legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -143,7 +144,7 @@ impl Client {
             .http2_keep_alive_interval(PING.0)
             .http2_keep_alive_timeout(PING.1)
             .build(connector);
-        Self { inner, timeout }
+        Self { inner, limit }
     }
 
     /// Sends one request and waits for the head of its response.
@@ -159,7 +160,7 @@ impl Client {
         request: Request,
         before: &mut (dyn FnMut(&Taken) + Send),
     ) -> Result<HttpResponse, MessageOutcome> {
-        let deadline = Instant::now() + time_limit::of(self.timeout, request.body.len());
+        let deadline = Instant::now() + self.limit.of(request.body.len());
         let mut delay = FIRST_RETURN;
         loop {
             let (body, taken) = Outgoing::new(request.body.clone());

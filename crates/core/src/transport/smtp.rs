@@ -32,7 +32,7 @@ use super::network_policy::{AllowedNetworks, Exposed, Server};
 use super::providers::MessageOutcome;
 use super::providers::mailbox::{self, Mailbox, Ready};
 use super::resolver::Resolver;
-use super::time_limit;
+use super::time_limit::TimeLimit;
 use crate::address;
 use crate::message::Message;
 
@@ -139,7 +139,7 @@ pub struct Relay {
     peer: Peer,
     from: Mailbox,
     bounce_address: Option<String>,
-    timeout: Duration,
+    limit: TimeLimit,
     /// The extensions that the server offered in the latest connection.
     known: Mutex<Option<Extensions>>,
 }
@@ -214,7 +214,7 @@ impl Relay {
             peer,
             from,
             bounce_address,
-            timeout: settings.timeout,
+            limit: TimeLimit::new(settings.timeout),
             known: Mutex::new(None),
         })
     }
@@ -260,7 +260,7 @@ impl Relay {
         };
         let envelope = self.envelope(&ready, &content);
         let _permit = self.pool.permit().await;
-        let deadline = Instant::now() + time_limit::of(self.timeout, content.len());
+        let deadline = Instant::now() + self.limit.of(content.len());
         if let Some(mut session) = self.pool.take() {
             session.set_deadline(deadline);
             // If the server had closed it, a new connection replaces it, once.
@@ -295,7 +295,7 @@ impl Relay {
     /// # Errors
     /// The step that failed, and why.
     pub async fn reach(&self) -> Result<Tls, String> {
-        match Session::open(&self.peer, Instant::now() + self.timeout).await {
+        match Session::open(&self.peer, Instant::now() + self.limit.of(0)).await {
             Ok(session) => {
                 self.pool.give_back(session);
                 Ok(self.peer.tls)
@@ -321,7 +321,7 @@ impl Relay {
     /// Maximum number of connections, and the time for one message.
     #[cfg(test)]
     pub(crate) fn limits(&self) -> (usize, Duration) {
-        (self.pool.free(), self.timeout)
+        (self.pool.free(), self.limit.of(0))
     }
 
     async fn send_over(
@@ -334,7 +334,7 @@ impl Relay {
             self.pool.give_back(session);
             return Ok(Delivered::decided(outcome, None));
         }
-        let last_reply = time_limit::of(self.timeout, envelope.content.len()) / 2;
+        let last_reply = self.limit.of(envelope.content.len()) / 2;
         let delivered = session
             .send(&self.peer, envelope, last_reply, before_end)
             .await?;

@@ -22,6 +22,8 @@ enum Then {
     Stall,
     /// Answers, and closes the connection.
     Answer(&'static str),
+    /// Answers after this time.
+    AnswerLate(&'static str, Duration),
 }
 
 async fn serve(listener: TcpListener, bytes: usize, then: Then) {
@@ -36,17 +38,35 @@ async fn serve(listener: TcpListener, bytes: usize, then: Then) {
         Then::Close => {}
         Then::Stall => std::future::pending().await,
         Then::Answer(answer) => stream.write_all(answer.as_bytes()).await.unwrap(),
+        Then::AnswerLate(answer, after) => {
+            tokio::time::sleep(after).await;
+            // The client may have gone.
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
     }
 }
 
 /// The status of the response to a request with a body of this size, or the outcome.
 fn post(size: usize, timeout: Duration, bytes: usize, then: Then) -> Result<u16, MessageOutcome> {
+    let mut limit = TimeLimit::new(timeout);
+    // The size does not lengthen the test.
+    limit.bytes_a_second = usize::MAX;
+    post_within(limit, size, bytes, then)
+}
+
+fn post_within(
+    limit: TimeLimit,
+    size: usize,
+    bytes: usize,
+    then: Then,
+) -> Result<u16, MessageOutcome> {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = tokio::spawn(serve(listener, bytes, then));
-        let client = Client::new(ClientOptions::on_loopback(timeout));
+        let mut client = Client::new(ClientOptions::on_loopback(LONG));
+        client.limit = limit;
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         let request = Request {
@@ -91,6 +111,17 @@ fn an_answer_counts_although_the_request_was_not_read() {
         "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     for size in [SMALL, LARGE] {
         assert_eq!(post(size, LONG, 800, Then::Answer(ANSWER)), Ok(413));
+    }
+}
+
+#[test]
+fn a_large_request_has_more_time() {
+    const ANSWER: &str = "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n";
+    let late = Then::AnswerLate(ANSWER, Duration::from_secs(2));
+    let larger = 1 << 20;
+    for (size, is_in_time) in [(SMALL, false), (larger, true)] {
+        let result = post_within(TimeLimit::new(SHORT), size, size, late);
+        assert_eq!(result.is_ok(), is_in_time, "{result:?}");
     }
 }
 

@@ -178,7 +178,8 @@ proptest! {
             })
             .collect();
         let mut expected = files.clone();
-        (found.sort(), expected.sort());
+        found.sort();
+        expected.sort();
         prop_assert_eq!(found, expected);
     }
 }

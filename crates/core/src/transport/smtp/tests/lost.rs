@@ -118,6 +118,20 @@ fn a_further_transaction_has_time_of_its_own() {
     assert_eq!(delivered.refused, []);
 }
 
+#[test]
+fn a_large_mail_has_more_time() {
+    let says: Says = |_, _, line| {
+        std::thread::sleep(Duration::from_millis(if line == "." { 2500 } else { 0 }));
+        None
+    };
+    let mut message = fixture::plain(1);
+    let small = deliver_slowly(says, 1000, &message);
+    assert!(matches!(small.outcome, MessageOutcome::Ambiguous { .. }));
+    message.body_text = Some("a line of text\n".repeat(60_000));
+    let large = deliver_slowly(says, 1000, &message);
+    assert_eq!(large.outcome, sent(Some("4F1B2C")));
+}
+
 /// Sends a mail with this timeout in milliseconds to a server in a thread of its own, which may sleep.
 fn deliver_slowly(says: Says, timeout: u64, message: &Message) -> Delivered {
     let (port, _seen) = elsewhere(Script {
