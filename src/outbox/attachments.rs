@@ -62,7 +62,7 @@ fn _content_type(filename: Option<&[u8]>, content_type: Option<&[u8]>) -> Option
 /// About how many octets a mail has as it is sent, by those of its parts.
 #[pg_extern(sql = false)]
 fn _encoded_size(subject: Option<i64>, bodies: Option<i64>, attachments: Option<i64>) -> i64 {
-    let [subject, bodies, files] =
-        [subject, bodies, attachments].map(|octets| u64::try_from(octets.unwrap_or(0)).unwrap_or(0));
+    let [subject, bodies, files] = [subject, bodies, attachments]
+        .map(|octets| u64::try_from(octets.unwrap_or(0)).unwrap_or(0));
     i64::try_from(message::encoded_size(subject, bodies, files)).unwrap_or(i64::MAX)
 }

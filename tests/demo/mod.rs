@@ -125,6 +125,17 @@ impl<'a> Demo<'a> {
             "ok | password_recovery",
         );
 
+        self.chapter("A whole message: names, where answers go, and a file");
+        self.sql(
+            "SELECT mailroom.mailroom_send('Ada Lovelace <ada@example.com>', 'Your order 7', 'Thank you. The invoice is attached.',
+           reply_to => 'Orders <orders@example.com>', attachments => jsonb_build_array(jsonb_build_object(
+               'filename', 'invoice-7.txt', 'content', encode('1 Analytical Engine: 15000 pounds', 'base64')))) > 0",
+            "t",
+        );
+        let mail = self.arrival(3);
+        assert!(mail.contains("[invoice-7.txt, text/plain]\n1 Analytical Engine: 15000 pounds"));
+        self.quote(&mail);
+
         self.chapter("Scheduled for tomorrow, and cancelled today");
         self.sql(
             "SELECT mailroom.mailroom_send('ada@example.com', 'Reminder', 'See you at noon.', \
@@ -134,9 +145,9 @@ impl<'a> Demo<'a> {
         self.sql("SELECT mailroom.mailroom_cancel_item('noon')", "t");
         self.sql(
             "SELECT kind, state FROM mailroom.outbox ORDER BY id",
-            "activation | sent\npassword_recovery | sent\nmessage | cancelled",
+            "activation | sent\npassword_recovery | sent\nmessage | sent\nmessage | cancelled",
         );
-        assert_eq!(self.smtp.files().len(), 2, "mails at the SMTP server");
+        assert_eq!(self.smtp.files().len(), 3, "mails at the SMTP server");
     }
 
     fn show(&mut self, line: &str) {
@@ -179,21 +190,27 @@ impl<'a> Demo<'a> {
         self.show("");
     }
 
-    /// Waits until the SMTP server has received `count` mails and the worker has settled them; shows how long the first
-    /// took. Returns the latest mail, whose link leads to `page`.
+    /// As [`Self::arrival`], of a mail whose link leads to `page`.
     fn mail(&mut self, count: usize, page: &str) -> String {
-        let file = eventually("the mail", || {
-            let mut files = self.smtp.files();
-            (files.len() >= count).then(|| files.remove(count - 1))
-        });
-        let seconds = self.origin.elapsed().as_secs_f64();
-        let mail = mailbox::as_shown(&file);
+        let mail = self.arrival(count);
         let link = format!("{LINK}{page}?token=");
         self.token = mail
             .lines()
             .find_map(|line| line.strip_prefix(&link))
             .unwrap_or_else(|| panic!("there is no link in the mail:\n{mail}"))
             .to_owned();
+        mail
+    }
+
+    /// Waits until the SMTP server has received `count` mails and the worker has settled them; shows how long the first
+    /// took. Returns the latest mail.
+    fn arrival(&mut self, count: usize) -> String {
+        let file = eventually("the mail", || {
+            let mut files = self.smtp.files();
+            (files.len() >= count).then(|| files.remove(count - 1))
+        });
+        let seconds = self.origin.elapsed().as_secs_f64();
+        let mail = mailbox::as_shown(&file);
         let client = &mut self.client;
         eventually("the mail to be settled", || {
             let sent = "SELECT count(*) FROM mailroom.outbox WHERE state = 'sent'";

@@ -89,8 +89,8 @@ impl Smtp {
     }
 }
 
-/// A message as a mail client shows it: the sender, the recipients, the subject and the plain text, decoded by Python's
-/// `email`.
+/// A message as a mail client shows it: the sender, the recipients, where answers go, the subject, the plain text, and
+/// attachments that are texts; decoded by Python's `email`.
 pub fn as_shown(file: &Path) -> String {
     let output = python().args(["-c", SHOW]).arg(file).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -101,8 +101,12 @@ pub fn as_shown(file: &Path) -> String {
 const SHOW: &str = r#"
 import email, email.policy, sys
 message = email.message_from_binary_file(open(sys.argv[1], "rb"), policy=email.policy.default)
-for name in "From", "To", "Subject":
-    print(f"{name}: {message[name]}")
+for name in "From", "To", "Reply-To", "Subject":
+    if message[name]:
+        print(f"{name}: {message[name]}")
 print()
 print(message.get_body(["plain"]).get_content())
+for file in message.iter_attachments() if message.is_multipart() else ():
+    print(f"[{file.get_filename()}, {file.get_content_type()}]")
+    print(file.get_content())
 "#;

@@ -81,11 +81,7 @@ pub const OPERATIONS: [Operation; 62] = [
         "",
         "DELETE FROM accounts WHERE id = me;",
     ),
-    one(
-        "new file",
-        "",
-        "PERFORM mailroom_add_file('a file');",
-    ),
+    one("new file", "", "PERFORM mailroom_add_file('a file');"),
     one(
         "mail with a file, and its files",
         "PERFORM keep(mailroom_add_file('a file')::text);",

@@ -219,7 +219,10 @@ mod tests {
             ended,
             [
                 (3, "a file of it was deleted"),
-                (4, "filename holds bytes that are no characters in the database's encoding"),
+                (
+                    4,
+                    "filename holds bytes that are no characters in the database's encoding"
+                ),
                 (5, "its attachments were deleted"),
             ]
         );
