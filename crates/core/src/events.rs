@@ -143,7 +143,7 @@ pub struct Event {
     /// The enhanced status code of the recipient's server: `5.1.1`.
     pub status: Option<String>,
     /// The reply of the recipient's server, or else how the provider describes the event; one line of at most 1,000
-    /// characters. It may quote addresses and links: whoever stores it masks secrets.
+    /// characters. It may quote addresses and links: the caller masks secrets.
     pub detail: Option<String>,
     /// When it happened, to the microsecond. Not later than the request: a clock that is ahead must not make an event look
     /// newer than the next one.

@@ -1,7 +1,7 @@
 //! Mailgun: webhooks in JSON, one event each. Pure.
 //!
 //! An HMAC-SHA256 over time and token, which the body contains. It does not cover the rest of the body: a person who sees a
-//! request can change it. So a token counts once, whatever its events are.
+//! request can change it. So a token counts once: the key of its event is made of the token alone.
 //! Format: "Webhooks" and "Securing webhooks" in Mailgun's documentation. The form until 2018 is malformed.
 
 use serde::Deserialize;

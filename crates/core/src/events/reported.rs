@@ -103,7 +103,8 @@ impl Reported {
 }
 
 /// The key of an event: the first 128 bits of the SHA-256 of the transport, the provider's identifier of the event, the
-/// recipient and the type, each after its length in 8 octets, big-endian. A missing recipient or type is empty.
+/// recipient and the type, each after its length in 8 octets, big-endian. A missing recipient or type is empty; a recipient
+/// is the key of its address, or as it is reported if it has none.
 pub fn key(
     transport: &str,
     event_id: &str,

@@ -88,6 +88,7 @@ pub(super) fn verify<'a>(request: &Request<'a>, secrets: &[Secret]) -> Result<&'
         ));
     }
     verify::check_age(signed_at, request.now, TOLERANCE)?;
+    // Nor may the time be ahead by more.
     verify::check_age(request.now, signed_at, TOLERANCE)?;
     Ok(id)
 }

@@ -199,7 +199,7 @@ impl Message {
             Some("2") => RSA_PKCS1_2048_8192_SHA256,
             _ => return Err(Received::Forged("the version of the signature is unknown")),
         };
-        let signed = self.signed()?;
+        let signed = self.signed();
         EndEntityCert::try_from(&certificate.0)
             .and_then(|certificate| {
                 certificate.verify_signature(algorithm, signed.as_bytes(), &signature)
@@ -208,31 +208,27 @@ impl Message {
     }
 
     /// What is signed: names and values by the order of names, each on a line of its own, with a line break at the end.
-    fn signed(&self) -> Result<String, Received> {
-        let is_notification = self.kind()? == Kind::Notification;
-        let not_of = |is_other: bool, value| if is_other { None } else { value };
-        let mut signed = String::new();
+    /// Which of them a message has depends on its type.
+    fn signed(&self) -> String {
+        let mut signed = String::with_capacity(self.message.len() + 1024);
         for (name, value) in [
-            ("Message", Some(self.message.as_str())),
-            ("MessageId", Some(self.message_id.as_str())),
-            ("Subject", not_of(!is_notification, self.subject.as_deref())),
-            (
-                "SubscribeURL",
-                not_of(is_notification, self.subscribe_url.as_deref()),
-            ),
-            ("Timestamp", self.timestamp.as_deref()),
-            ("Token", not_of(is_notification, self.token.as_deref())),
-            ("TopicArn", self.topic_arn.as_deref()),
-            ("Type", Some(self.kind.as_str())),
+            ("Message", Some(&self.message)),
+            ("MessageId", Some(&self.message_id)),
+            ("Subject", self.subject.as_ref()),
+            ("SubscribeURL", self.subscribe_url.as_ref()),
+            ("Timestamp", self.timestamp.as_ref()),
+            ("Token", self.token.as_ref()),
+            ("TopicArn", self.topic_arn.as_ref()),
+            ("Type", Some(&self.kind)),
         ] {
             if let Some(value) = value {
-                signed.push_str(name);
-                signed.push('\n');
-                signed.push_str(value);
-                signed.push('\n');
+                for line in [name, value.as_str()] {
+                    signed.push_str(line);
+                    signed.push('\n');
+                }
             }
         }
-        Ok(signed)
+        signed
     }
 }
 

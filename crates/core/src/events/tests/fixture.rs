@@ -29,8 +29,9 @@ pub fn signatures() -> Value {
     serde_json::from_str(all).unwrap()
 }
 
+/// The time at which they were signed.
 pub fn now() -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(signatures()["now"].as_u64().unwrap())
+    UNIX_EPOCH + Duration::from_secs(1_767_323_045)
 }
 
 /// The value at a path, as text.
@@ -196,7 +197,7 @@ pub fn postmark() -> (&'static str, Posted, Receiver) {
     )
 }
 
-/// The events of a body, whatever its signature is; that of Mailgun, which is in the body, must be genuine.
+/// The events of a body without verification; only the signature of Mailgun, which is in the body, is verified.
 pub fn read(provider: &str, body: &str) -> Result<Vec<Event>, Received> {
     let reported = match provider {
         "ses" => {

@@ -40,7 +40,7 @@ fn bodies() -> Vec<(&'static str, String)> {
     bodies
 }
 
-/// What holds for any event, whatever its request was.
+/// What holds for the event of any request.
 fn check(event: &Event) {
     let is_line = |text: &Option<String>, most: usize| {
         text.as_ref().is_none_or(|text| {

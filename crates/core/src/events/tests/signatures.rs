@@ -98,7 +98,7 @@ fn a_changed_body_is_forged_where_the_signature_covers_it() {
 }
 
 #[test]
-fn a_token_of_mailgun_counts_once_whatever_the_body_says() {
+fn a_token_of_mailgun_counts_once_although_the_body_can_be_changed() {
     let (_, posted, receiver) = fixture::mailgun();
     let original = events(posted.to(&receiver));
     for (from, to) in [

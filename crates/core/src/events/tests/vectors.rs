@@ -174,13 +174,17 @@ const PERMANENT: [&str; 8] = [
     "MailgunTestCase.test_failed_permanent_event",
 ];
 
-/// The requests, but for those in Mailgun's form of 2018, which are forms.
-fn rows() -> Vec<Value> {
+/// The requests, first those in Mailgun's form until 2018.
+fn by_form() -> (Vec<Value>, Vec<Value>) {
     let all: Vec<Value> =
         serde_json::from_str(include_str!("../../../../../tests/vectors/events.json")).unwrap();
     assert_eq!(all.len(), 124, "the requests are incomplete");
-    let is_json = |row: &Value| !text(row, "content_type").starts_with("multipart/");
-    all.into_iter().filter(is_json).collect()
+    let is_form = |row: &Value| text(row, "content_type").starts_with("multipart/");
+    all.into_iter().partition(is_form)
+}
+
+fn rows() -> Vec<Value> {
+    by_form().1
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -333,4 +337,14 @@ fn other_genuine_requests_of_providers_have_no_events() {
         }
     }
     assert_eq!(count, 16);
+}
+
+#[test]
+fn the_form_of_mailgun_until_2018_is_malformed() {
+    let (old, _) = by_form();
+    assert_eq!(old.len(), 10);
+    for row in old {
+        let received = fixture::read("mailgun", text(&row, "body")).unwrap_err();
+        fixture::assert_malformed(received);
+    }
 }
