@@ -10,7 +10,7 @@ use super::fixture::{
     self, PASSWORD, Posted, SIGNATURE, TIME, assert_forged, assert_malformed, events, receiver,
     secrets, signatures, text,
 };
-use crate::events::{EventType, Received, Receiver, RejectReason, key};
+use crate::events::{EventType, Received, Receiver, RejectReason, key, verify};
 
 const MESSAGE_ID: &str = "0f8fad5b-d9cb-469f-a165-70867728950e";
 const DAY: i64 = 24 * 3600;
@@ -158,6 +158,28 @@ fn a_request_without_its_headers_or_with_others_is_forged() {
     }
     assert_forged(posted.clone().header(TIME, "1767323046").to(&receiver));
     assert_forged(posted.header(SIGNATURE, "AAAA").to(&receiver));
+}
+
+/// What is signed has dots between its parts, so none of them may have one.
+#[test]
+fn a_dot_in_the_identifier_or_the_time_of_resend_is_forged() {
+    let secret = b"0123456789abcdef01234567";
+    let receiver = receiver("resend", &[&format!("whsec_{}", STANDARD.encode(secret))]);
+    let body = r#"{"type": "email.sent"}"#;
+    let received = |id: &str, time: &str| {
+        let parts = [id.as_bytes(), b".", time.as_bytes(), b".", body.as_bytes()];
+        let signature = STANDARD.encode(verify::mac(secret, &parts).unwrap());
+        let signature = format!("v1,{signature}");
+        let headers = [
+            ("svix-id", id),
+            ("svix-timestamp", time),
+            ("svix-signature", signature.as_str()),
+        ];
+        Posted::new(&headers, body).to(&receiver)
+    };
+    events(received("msg_1", "1767323045"));
+    assert_forged(received("msg_1.2", "1767323045"));
+    assert_forged(received("msg_1", "1767323045.5"));
 }
 
 #[test]
@@ -317,8 +339,12 @@ fn settings_that_cannot_be_read_are_refused_without_their_value() {
         assert_eq!(refused("ses", &[], Some(topic)), "event_topic", "{topic}");
     }
     assert_eq!(refused("ses", &[], None), "event_topic");
-    // As the page of SendGrid shows it, and as a PEM file.
     let key = text(&signatures(), "/sendgrid/secrets/0");
+    let mut compressed = STANDARD.decode(&key).unwrap();
+    compressed[26] = 2;
+    let compressed = STANDARD.encode(compressed);
+    assert_eq!(refused("sendgrid", &[&compressed], None), "event_secret");
+    // As the page of SendGrid shows it, and as a PEM file.
     let pem = format!(
         "-----BEGIN PUBLIC KEY-----\n{}\n{}\n-----END PUBLIC KEY-----\n",
         &key[..64],

@@ -75,6 +75,8 @@ fn a_message_that_is_changed_anywhere_is_forged() {
     }
     let other_version = posted("notifications/1").body("Version\": \"2", "Version\": \"1");
     assert_forged(signed(&other_version, &receiver));
+    let unknown_version = posted("notifications/0").body("Version\": \"1", "Version\": \"3");
+    assert_forged(signed(&unknown_version, &receiver));
     let other_subject = posted("notifications/0").body("SES Email", "SES email");
     assert_forged(signed(&other_subject, &receiver));
     assert_forged(signed(&posted("other_key"), &receiver));
@@ -118,6 +120,11 @@ fn a_certificate_is_of_sns_in_the_region_of_the_topic() {
         assert!(matches!(url(&changed), Err(Received::Forged(_))), "{bad}");
         assert_forged(signed(&changed, &receiver));
     }
+    // The URL is not signed, and the caller may have the certificate of another message.
+    let changed = posted.clone().body(good, "https://evil.example/");
+    let received =
+        changed.with(|request| receiver.receive_signed(request, &certificate("certificate")));
+    assert_forged(received);
     let topic = "arn:aws-cn:sns:cn-north-1:123456789012:ses-events";
     let china = Receiver::new("shop", "ses", &[], Some(topic)).unwrap();
     let host = "https://sns.cn-north-1.amazonaws.com.cn/SimpleNotificationService-7f.pem";
