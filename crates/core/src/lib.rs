@@ -16,6 +16,7 @@
 //! | [`batching`] | when to collect a batch of tokens |
 //! | [`purge`] | when to purge, and how much at a time |
 //! | [`backoff`] | consecutive failures: when to retry, and when to log |
+//! | [`events`] | what became of mail: the events that providers post, verified |
 //! | [`deliver`] | which claimed mail is sent when, and how it is settled |
 //! | [`transport`] | providers and relays, and sending to them |
 
@@ -26,6 +27,7 @@ pub mod attachment;
 pub mod backoff;
 pub mod batching;
 pub mod deliver;
+pub mod events;
 pub mod headers;
 pub mod line;
 pub mod mask;
