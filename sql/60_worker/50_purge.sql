@@ -36,7 +36,7 @@ BEGIN
         )
         SELECT count(*) INTO deleted FROM gone;
     ELSIF source = 'outbox_files' THEN
-        -- They are locked, so in this later snapshot nobody can have attached one.
+        -- They are locked, so none can have been attached since this later snapshot was taken.
         DELETE FROM @extschema@.outbox_files f
         WHERE f.ctid = ANY (_delete_rows.places)
           AND NOT EXISTS (SELECT FROM @extschema@._needed_files n WHERE n.file_id = f.id OFFSET 0);

@@ -150,5 +150,5 @@ fn the_workers_statements_call_nothing_planted() {
             .unwrap_or_else(|error| panic!("{name}: {error:?}"));
         seen += 1;
     }
-    assert_eq!(seen, 19);
+    assert_eq!(seen, 20);
 }
