@@ -69,7 +69,7 @@ impl Deliverer {
         if self.is_halted || !self.claim_wanted || self.config.is_none() {
             return None;
         }
-        let mails = match self.breaker.permit(now) {
+        let mut mails = match self.breaker.permit(now) {
             SendPermit::Requests(concurrency) => {
                 let target = self.held_target(concurrency);
                 self.free_places(target)
@@ -89,7 +89,10 @@ impl Deliverer {
         };
         let bytes = MAX_HELD_BYTES.saturating_sub(self.held.bytes).max(1);
         let mail_size = self.mail_size.unwrap_or(FIRST_MAIL_SIZE).max(1);
-        let mails = mails.min(bytes / mail_size).max(1);
+        // A paused transport needs mails of any size to choose a probe from: the first one may be what is refused.
+        if !self.breaker.is_paused() {
+            mails = mails.min(bytes / mail_size).max(1);
+        }
         Some(ClaimLimit {
             mails: u32::try_from(mails).unwrap_or(u32::MAX),
             bytes,

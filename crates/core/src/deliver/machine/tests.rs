@@ -157,6 +157,8 @@ struct World {
     respond: Option<Respond>,
     /// Added to the time of each response.
     slow: Duration,
+    /// Each mail whose id is a multiple of it is large.
+    large_every: Option<i64>,
 }
 
 type Respond = Box<dyn FnMut(Time, &[Mail]) -> (Option<u16>, Vec<MessageOutcome>)>;
@@ -182,6 +184,7 @@ impl World {
             sizes: Vec::new(),
             respond: None,
             slow: Duration::ZERO,
+            large_every: None,
         };
         let limits = world.limits();
         world.say(Event::Configured(Box::new(limits)));

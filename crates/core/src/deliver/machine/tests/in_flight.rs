@@ -81,3 +81,26 @@ fn a_mail_with_files_is_alone_in_its_request() {
     let harness = claimed(vec![sized(1, 0), with_file, sized(3, 0), sized(4, 0)]);
     assert_eq!(in_flight(&harness), [vec![1], vec![2], vec![3, 4]]);
 }
+
+/// Few large mails are claimed, but those that a probe is chosen from: the first one may be what is refused.
+#[test]
+fn a_probe_is_chosen_from_several_mails_though_the_last_one_was_large() {
+    let mut harness = claimed(vec![sized(1, 20)]);
+    let reason = "http 401".to_owned();
+    harness.end_request(vec![MessageOutcome::AccountRefused { reason }]);
+    for _ in 0..600 {
+        harness.wait();
+        // The file is as it was.
+        harness.say(Event::ReloadFailed);
+        let claim = harness.exchange.as_ref().and_then(|(_, claim)| *claim);
+        if let Some(limit) = claim {
+            assert_eq!(harness.deliverer.status().state, "paused");
+            assert!(limit.mails >= 8, "{} mails", limit.mails);
+            return;
+        }
+        if harness.exchange.is_some() {
+            harness.end_exchange(&[], Vec::new());
+        }
+    }
+    panic!("no probe was to be claimed");
+}

@@ -3,6 +3,22 @@
 use super::*;
 
 impl World {
+    /// There is room for these beside the large mails in flight. The probe of a pause needs none.
+    fn check_large_mails(&self, mails: &[Mail]) {
+        let is_large = |mail: &&Mail| mail.is_large();
+        let in_flight = self.requests.values().flat_map(|sent| sent.mails.iter());
+        let earlier: usize = in_flight.filter(is_large).map(|mail| mail.size).sum();
+        let Some(large) = mails.iter().find(is_large) else {
+            return;
+        };
+        assert_eq!(mails.len(), 1, "a large mail is alone");
+        let is_probe = self.deliverer.breaker.is_paused();
+        assert!(
+            earlier == 0 || is_probe || earlier + large.size <= 32 << 20,
+            "too much is in flight"
+        );
+    }
+
     pub(super) fn start(&mut self, request: u64, mails: Arc<Vec<Mail>>) {
         assert!(!self.stopped, "nothing is sent after a stop");
         assert!((1..=self.shape.batch).contains(&mails.len()));
@@ -27,6 +43,7 @@ impl World {
                 assert!(!busy, "two of a group at a time");
             }
         }
+        self.check_large_mails(&mails);
         self.check_rate(&mails);
         self.sizes.push(mails.len());
         let delay = self.slow + Duration::from_millis(1 + self.random(300));

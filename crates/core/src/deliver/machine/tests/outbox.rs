@@ -197,6 +197,9 @@ impl World {
                     ..mail(id)
                 };
                 mail.message.attempts = row.attempts;
+                if self.large_every.is_some_and(|every| id % every == 0) {
+                    mail.size = [1, 12, 100][id as usize % 3] << 20;
+                }
                 let count = match id {
                     id if id % 50 == 0 => 30,
                     id if id % 7 == 0 => 3,
