@@ -162,7 +162,7 @@ fn the_sender_of_the_book_for_node_delivers() {
         .batch_execute(
             "SELECT mailroom_send('bob@example.com', 'S', 'Text', '<p>HTML</p>', cc => 'carol@example.com', \
                  bcc => 'dave@example.com', reply_to => 'help@example.net', from_address => 'Orders <orders@example.com>', \
-                 attachments => '[{\"filename\": \"bill.pdf\", \"content\": \"aGVsbG8=\"}, {\"filename\": \"logo.png\", \"content\": \"iVBORw0KGgo=\", \"content_id\": \"logo\"}]'); \
+                 attachments => '[{\"filename\": \"bill.pdf\", \"content\": \"/wABAg==\"}, {\"filename\": \"logo.png\", \"content\": \"iVBORw0KGgo=\", \"content_id\": \"logo\"}]'); \
              SELECT mailroom_send('ann@example.com', 'S', 'T', send_at => clock_timestamp() + interval '300 ms')",
         )
         .unwrap();

@@ -160,7 +160,8 @@ fn populate(client: &mut Client) {
                FROM generate_series(1, 3) i;
              SELECT mailroom_send('to@example.com, other@example.com', kind => 'welcome',
                data => '{\"name\": \"Ann\\\\ \\u00e4\"}', item_key => 'key', bcc => 'b@example.com', reply_to => 'r@example.com', from_address => 'Shop <s@example.com>', 
-               headers => '{\"X-A\": \"b\"}', unsubscribe_url => 'https://example.com/u');
+               headers => '{\"X-A\": \"b\"}', unsubscribe_url => 'https://example.com/u',
+               attachments => '[{\"filename\": \"a.bin\", \"content\": \"/wABAlwN\"}]');
              SELECT mailroom_send('later@example.com', 'S', 'T', send_at => '2100-01-01', expires_at => '2101-01-01');
              SELECT mailroom_send('gone@example.com', 'S', 'T', item_key => 'gone');
              SELECT mailroom_cancel_item('gone');

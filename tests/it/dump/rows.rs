@@ -25,7 +25,12 @@ fn every_table_is_dumped_or_has_a_reason() {
         ("_purged_job_runs", "a purge starts at the first row"),
         ("_purged_link_requests", "a purge starts at the first row"),
         ("_purged_outbox", "a purge starts at the first row"),
+        (
+            "_purged_outbox_attachments",
+            "a purge starts at the first row",
+        ),
         ("_purged_outbox_attempts", "a purge starts at the first row"),
+        ("_purged_outbox_files", "a purge starts at the first row"),
         ("_purged_tokens", "a purge starts at the first row"),
         ("deliverers", "they publish that while they run"),
         ("transports", "deliverers publish them while they run"),
