@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, eventually, number};
 pub const FLEETS: [&str; 2] = ["docs/guides/sharding.md", "docs/guides/several-machines.md"];
 
 /// The blocks that other tests execute: page, info string of the fence, and test.
-const ELSEWHERE: [(&str, &str, &str); 12] = [
+const ELSEWHERE: [(&str, &str, &str); 15] = [
     (
         "README.md",
         "console",
@@ -38,6 +38,21 @@ const ELSEWHERE: [(&str, &str, &str); 12] = [
         "docs/guides/consumers.md",
         "rust",
         "senders::the_rust_sender_delivers_by_smtp",
+    ),
+    (
+        "docs/guides/django.md",
+        "python",
+        "frameworks::django_schedules_with_the_order",
+    ),
+    (
+        "docs/guides/node.md",
+        "js",
+        "frameworks::node_schedules_with_the_order",
+    ),
+    (
+        "docs/guides/rails.md",
+        "ruby",
+        "frameworks::rails_schedules_with_the_order",
     ),
     (
         "docs/guides/change-streams.md",

@@ -70,6 +70,7 @@ mod drivers;
 mod dump;
 mod encodings;
 mod fleet;
+mod frameworks;
 mod handout;
 mod hostile;
 mod install;
