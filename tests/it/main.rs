@@ -43,6 +43,7 @@ use counterparts::process;
 mod accounts;
 mod added_columns;
 mod addresses;
+mod attachments;
 mod audited;
 mod book_blocks;
 mod book_commands;
