@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, eventually, number};
 pub const FLEETS: [&str; 2] = ["docs/guides/sharding.md", "docs/guides/several-machines.md"];
 
 /// The blocks that other tests execute: page, info string of the fence, and test.
-const ELSEWHERE: [(&str, &str, &str); 12] = [
+const ELSEWHERE: [(&str, &str, &str); 17] = [
     (
         "README.md",
         "console",
@@ -40,9 +40,34 @@ const ELSEWHERE: [(&str, &str, &str); 12] = [
         "senders::the_rust_sender_delivers_by_smtp",
     ),
     (
+        "docs/guides/django.md",
+        "python",
+        "frameworks::django_schedules_with_the_order",
+    ),
+    (
+        "docs/guides/node.md",
+        "js",
+        "frameworks::node_schedules_with_the_order",
+    ),
+    (
+        "docs/guides/rails.md",
+        "ruby",
+        "frameworks::rails_schedules_with_the_order",
+    ),
+    (
         "docs/guides/change-streams.md",
         "properties",
         "change_stream::the_recipe_emits_each_new_message_once_and_no_secret",
+    ),
+    (
+        "docs/guides/testing.md",
+        "sql whole",
+        "book_commands::a_whole_mail_is_seen_as_described",
+    ),
+    (
+        "docs/guides/testing.md",
+        "text",
+        "book_commands::a_whole_mail_is_seen_as_described",
     ),
     (
         "docs/operations/key-file.md",

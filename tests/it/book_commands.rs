@@ -235,3 +235,37 @@ fn a_copied_data_directory_sends_nothing() {
     copy.reload();
     eventually("both mails", || (receiver.count() == 2).then_some(()));
 }
+
+// needs: aiosmtpd
+#[test]
+fn a_whole_mail_is_seen_as_described() {
+    let page = "docs/guides/testing.md";
+    // A path that the file can name before the cluster's own directory is known.
+    let directory = crate::process::directory();
+    let mail = directory.join("mail");
+    fs::create_dir(&mail).unwrap();
+    fs::set_permissions(&mail, fs::Permissions::from_mode(0o777)).unwrap();
+    let transports =
+        block(page, "toml").replace("/var/lib/postgresql/mail", mail.to_str().unwrap());
+    let settings = ["mailroom.transports_file = 'transports.toml'"];
+    let (cluster, mut client) =
+        Cluster::start_with_app_and_file(&settings, "transports.toml", &transports);
+    eventually("the transports of the page", || {
+        let known = "SELECT count(*) FROM mailroom_transports";
+        (number(&mut client, known) == 2).then_some(())
+    });
+    run_sql(&cluster, "app", &block(page, "sql whole"));
+    eventually("the mail to be sent", || {
+        let sent = "SELECT count(*) FROM outbox WHERE state = 'sent' AND transport = 'file'";
+        (number(&mut client, sent) == 1).then_some(())
+    });
+    let files: Vec<_> = fs::read_dir(&mail)
+        .unwrap()
+        .map(|one| one.unwrap().path())
+        .collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert_eq!(files[0].extension().unwrap(), "eml");
+    let shown = crate::mailbox::as_shown(&files[0]);
+    assert_eq!(shown.trim_end(), block(page, "text").trim_end());
+    fs::remove_dir_all(&directory).unwrap();
+}

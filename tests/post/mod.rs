@@ -3,6 +3,7 @@
 //!
 //! These tests are about the worker only, and are marked by `// needs: worker`:
 //!
+//! - those of `attachments` that have several databases or start `mailroom send` themselves, or that deliver nothing;
 //! - `delivery_pauses::a_pause_keeps_mail_in_from_its_commit_on` blocks the worker in a batch that it collects, after
 //!   which it would deliver;
 //! - `delivery_doubt::signs::the_key_differs_between_databases_and_not_between_attempts` has two databases;

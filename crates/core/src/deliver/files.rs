@@ -1,4 +1,4 @@
-//! The files of claimed mails, read in the transaction of the claim.
+//! The files of claimed mails, read after the claim: by the worker in its transaction, by `mailroom send` in the next one.
 
 use std::collections::HashMap;
 
@@ -54,6 +54,12 @@ impl Files {
             (_, Err(_)) => {}
         }
         Ok(())
+    }
+
+    /// Notes that the server cannot convert the rows of this mail.
+    pub fn refuse(&mut self, mail: i64) {
+        let reason = FailedAttempt::not_text("a name of a file").reason;
+        self.of_mails.insert(mail, Err(reason));
     }
 
     /// One file; `None` if its contents were deleted.
@@ -182,13 +188,14 @@ mod tests {
         ] {
             files.read(&row).unwrap();
         }
+        files.refuse(7);
         let (mut claimed, mut rest) = (Claimed::default(), Settlements::default());
-        for id in 1..=6 {
+        for id in 1..=7 {
             let mut mail = mail(id);
             mail.has_attachments = id != 6;
             claimed.mails.push(mail);
         }
-        assert_eq!(Files::wanted(&claimed), [1, 2, 3, 4, 5]);
+        assert_eq!(Files::wanted(&claimed), [1, 2, 3, 4, 5, 7]);
         files.give(&mut claimed, &mut rest);
         let told: Vec<_> = claimed
             .mails
@@ -224,6 +231,10 @@ mod tests {
                     "filename holds bytes that are no characters in the database's encoding"
                 ),
                 (5, "its attachments were deleted"),
+                (
+                    7,
+                    "a name of a file holds bytes that are no characters in the database's encoding"
+                ),
             ]
         );
         assert!(rest.failed.iter().all(|one| one.attempt.permanent));

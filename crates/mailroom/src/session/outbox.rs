@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use mailroom_core::deliver::exchange::Claimed;
+use mailroom_core::deliver::files::Files;
 use mailroom_core::deliver::settlements::Settlements;
 use mailroom_core::deliver::store::{ClaimRequest, Store};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::statements::{
-    Taken, ask_budgets, claim, fall_back, release, settle_failed, settle_sent,
+    Taken, ask_budgets, claim, fall_back, read_files, release, settle_failed, settle_sent,
 };
 use super::{LOCK_TIMEOUT, Parameter, STATEMENT_TIMEOUT, Session, unreadable};
 use crate::database_error::DatabaseError;
@@ -158,6 +159,41 @@ impl<'a> Outbox<'a> {
         self.session
             .transaction_with(STATEMENT_TIMEOUT, lock_timeout, work)
     }
+
+    /// Gives claimed mails their files. Ends those whose files cannot be read.
+    ///
+    /// In a transaction of its own: that of the claim ends without waiting for what it claimed. No purge deletes files of
+    /// claimed mail.
+    fn attach(&mut self, taken: &mut Taken) -> Result<(), DatabaseError> {
+        let wanted = Files::wanted(&taken.claimed);
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let mut files = Files::default();
+        match self.read_files(&wanted, &mut files) {
+            Err(failure) if unreadable::is_unreadable(&failure) => {
+                for mail in wanted {
+                    match self.read_files(&[mail], &mut files) {
+                        Err(failure) if unreadable::is_unreadable(&failure) => {
+                            files.refuse(mail);
+                        }
+                        done => done?,
+                    }
+                }
+            }
+            done => done?,
+        }
+        let before = taken.rest.len();
+        files.give(&mut taken.claimed, &mut taken.rest);
+        taken.claimed.surplus += taken.rest.len() - before;
+        Ok(())
+    }
+
+    fn read_files(&mut self, mails: &[i64], files: &mut Files) -> Result<(), DatabaseError> {
+        self.session.transaction(STATEMENT_TIMEOUT, async |client| {
+            read_files(client, mails, files).await
+        })
+    }
 }
 
 impl Store for Outbox<'_> {
@@ -170,10 +206,16 @@ impl Store for Outbox<'_> {
         wanted: Option<ClaimRequest<'_>>,
     ) -> Result<(Vec<i64>, Option<Claimed>), DatabaseError> {
         let (lost, taken) = self.run_readable(claimant, settlements, wanted)?;
-        let Some(Taken { claimed, rest }) = taken else {
+        let Some(mut taken) = taken else {
             self.ledger.note(settlements, None);
             return Ok((lost, None));
         };
+        if let Err(failure) = self.attach(&mut taken) {
+            // The claim is committed.
+            self.ledger.has_orphans = true;
+            return Err(failure);
+        }
+        let Taken { claimed, rest } = taken;
         self.ledger.note(settlements, Some(&claimed));
         // The claim is committed. If this fails, the claims are released later.
         if !rest.is_empty() && self.run(claimant, &rest, None).is_err() {

@@ -200,29 +200,22 @@ pub async fn claim(
             Err(ReadError::Row(error)) => return Err(error),
         }
     }
-    attach(client, &mut claimed, &mut rest).await?;
     // There may be more mail behind those that were released or ended here.
     claimed.surplus = rest.len();
     Ok(Some(Taken { claimed, rest }))
 }
 
-/// Reads the files of the claimed mails.
-async fn attach(
+/// Reads the files of these mails.
+pub async fn read_files(
     client: &Client,
-    claimed: &mut Claimed,
-    rest: &mut Settlements,
+    mails: &[i64],
+    files: &mut Files,
 ) -> Result<(), DatabaseError> {
-    let wanted = Files::wanted(claimed);
-    if wanted.is_empty() {
-        return Ok(());
-    }
     let statement = include_str!("../../../../sql/queries/attachments.sql");
-    let parameters: [Parameter<'_>; 1] = [(&wanted, Type::INT8_ARRAY)];
-    let mut files = Files::default();
+    let parameters: [Parameter<'_>; 1] = [(&mails, Type::INT8_ARRAY)];
     for row in client.query_typed(statement, &parameters).await? {
         files.read(&ClaimedRow(row))?;
     }
-    files.give(claimed, rest);
     Ok(())
 }
 

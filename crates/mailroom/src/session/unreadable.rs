@@ -59,13 +59,12 @@ pub fn end_next(
     })
 }
 
-/// Reads of one mail that is already claimed what `claim_mail.sql` reads, and the names of its files, and no other column.
+/// Reads of one mail that is already claimed what `claim_mail.sql` reads, and no other column.
 fn contents() -> String {
     let claim = include_str!("../../../../sql/queries/claim_mail.sql");
     let columns = claim.find("\nFROM ").map_or(claim, |end| &claim[..end]);
     format!(
-        "{columns},\n(SELECT string_agg(concat(a.filename, a.content_type, a.content_id), '') \
-         FROM outbox_attachments a WHERE a.outbox_id = c.id)\nFROM outbox o \
+        "{columns}\nFROM outbox o \
          CROSS JOIN LATERAL _claim_rows(ARRAY[o.ctid], $2, now(), interval '1 minute') c \
          WHERE o.id = $1"
     )
