@@ -13,6 +13,7 @@ COMMENT ON DOMAIN @extschema@._file IS 'Internal. Contents of a file, of bounded
 CREATE TABLE @extschema@.outbox_files (
     id bigserial,
     content @extschema@._file NOT NULL,
+    digest bytea NOT NULL GENERATED ALWAYS AS (sha256(content)) STORED,
     added_by name NOT NULL DEFAULT current_user,
     created_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT outbox_files_pkey PRIMARY KEY (id)
@@ -21,6 +22,7 @@ CREATE TABLE @extschema@.outbox_files (
 ALTER TABLE @extschema@.outbox_files ALTER COLUMN content SET STORAGE EXTERNAL;
 COMMENT ON TABLE @extschema@.outbox_files IS
     'The contents of attachments. A file is deleted when no mail that may still be sent has it, an hour after it was added at the earliest.';
+COMMENT ON COLUMN @extschema@.outbox_files.digest IS 'SHA-256 of the contents.';
 COMMENT ON COLUMN @extschema@.outbox_files.added_by IS 'The role that added it, and may attach it.';
 
 CREATE FUNCTION @extschema@._attachments_problem(filenames text[], content_types text[], content_ids text[], has_html boolean) RETURNS text
@@ -44,11 +46,15 @@ CREATE TABLE @extschema@.outbox_attachments (
     content_type text NOT NULL,
     content_id text,
     size integer NOT NULL,
+    digest bytea NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT outbox_attachments_pkey PRIMARY KEY (id),
     CONSTRAINT outbox_attachments_position_key UNIQUE (outbox_id, position),
-    CONSTRAINT outbox_attachments_must_be_valid
-        CHECK (@extschema@._attachments_problem(ARRAY[filename], ARRAY[content_type], ARRAY[content_id], true) IS NULL)
+    -- What types there are may change with a release, and a dump must still come back.
+    CONSTRAINT outbox_attachments_texts_must_be_lines CHECK (
+        @extschema@._line_problem(concat(filename, content_type, content_id)) IS NULL
+        AND greatest(octet_length(filename), octet_length(content_type), octet_length(content_id)) <= 1024
+    )
 );
 COMMENT ON TABLE @extschema@.outbox_attachments IS
     'The attachments of each mail. Purged with it; the contents in outbox_files go earlier.';
@@ -59,6 +65,7 @@ COMMENT ON COLUMN @extschema@.outbox_attachments.content_type IS 'The media type
 COMMENT ON COLUMN @extschema@.outbox_attachments.content_id IS
     'By which the HTML refers to it, as cid: and this; NULL for an attachment that the HTML does not show.';
 COMMENT ON COLUMN @extschema@.outbox_attachments.size IS 'In octets.';
+COMMENT ON COLUMN @extschema@.outbox_attachments.digest IS 'SHA-256 of the contents.';
 
 CREATE INDEX outbox_attachments_file_id ON @extschema@.outbox_attachments (file_id);
 
@@ -71,7 +78,7 @@ COMMENT ON VIEW @extschema@._needed_files IS 'Internal. The files of mail that m
 
 -- The other columns are computed, so that no role can write them.
 CREATE VIEW @extschema@._new_files WITH (security_barrier) AS
-SELECT f.content, f.id + 0 AS id, sha256(f.content) AS digest
+SELECT f.content, f.id + 0 AS id, f.digest
 FROM @extschema@.outbox_files f
 WHERE f.added_by = current_user;
 COMMENT ON VIEW @extschema@._new_files IS 'Internal. Takes files of the current user.';
@@ -117,6 +124,7 @@ RETURNS TABLE ("position" smallint, filename text, content_type text, content_id
 AS $$
     SELECT a.position, a.filename, a.content_type, a.content_id, f.content::bytea
     FROM @extschema@.outbox_attachments a
+    JOIN @extschema@.outbox o ON o.id = a.outbox_id AND o.attachment_bytes IS NOT NULL
     LEFT JOIN @extschema@.outbox_files f ON f.id = a.file_id
     WHERE a.outbox_id = mailroom_attachments.mail
     ORDER BY a.position
@@ -158,47 +166,74 @@ CREATE VIEW @extschema@._new_attachments AS
 SELECT NULL::bigint AS mail, NULL::integer AS ordinal, NULL::jsonb AS attachments, NULL::name AS caller
 WHERE false;
 COMMENT ON VIEW @extschema@._new_attachments IS
-    'Internal. Takes the attachments of a mail of the current user that is scheduled and has none: an array of objects with filename, content_type, content_id and file_id. ordinal is that of the message, for errors.';
+    'Internal. Takes the attachments of a mail of the current user that has none and is not claimed: an array of objects with filename, content_type, content_id and file_id. ordinal is that of the message, for errors; caller is set by the trigger.';
+
+CREATE FUNCTION @extschema@._refuse_lost(ordinal integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM @extschema@._refuse(
+        ordinal, '55000'::text, NULL::text,
+        'A trigger on outbox, outbox_files or outbox_attachments changed or kept out what was written, or triggers are switched off'::text,
+        'Mail with attachments needs triggers that leave message_id and attachments as they are, and session_replication_role other than replica.'::text
+    );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._refuse_lost(integer) IS 'Internal. Raises an error for a message whose attachments were not written.';
 
 -- Long because each file that cannot be attached has an error of its own.
 CREATE FUNCTION @extschema@._attach_files() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
+    -- _submit switches it off.
+    SET enable_nestloop = on
     SET jit = off
 AS $$
 <<local>>
 DECLARE
     largest CONSTANT bigint := @extschema@._max_message_size();
     files CONSTANT bigint[] := ARRAY(SELECT (e.value ->> 'file_id')::bigint FROM jsonb_array_elements(NEW.attachments) e);
+    fault text;
     bad record;
     mail record;
+    inserted integer;
     attached bigint;
     total bigint;
 BEGIN
-    BEGIN
-        PERFORM @extschema@._lock_own_mail(ARRAY[NEW.mail], NEW.caller, false);
-    EXCEPTION
-        WHEN no_data_found THEN
-            -- Not by mailroom_send, which has just inserted it.
-            RAISE insufficient_privilege USING
-                MESSAGE = 'permission denied to attach files to mail',
-                DETAIL = format('Mail %s is not scheduled, or is another role''s.', NEW.mail),
-                HINT = 'Pass all attachments to mailroom_send.';
-    END;
     SELECT
         coalesce(octet_length(o.subject), 0)::bigint AS subject,
         coalesce(octet_length(o.body_text), 0)::bigint + coalesce(octet_length(o.body_html), 0) AS bodies,
+        -- A template may have HTML.
+        o.body_html IS NOT NULL OR o.body_text IS NULL AS has_html,
         o.transport
     INTO mail
     FROM @extschema@.outbox o
     WHERE o.id = NEW.mail
+      AND o.enqueued_by = NEW.caller
+      AND o.state <> 'claimed'
       AND o.attachment_bytes IS NULL;
     IF NOT FOUND THEN
-        RAISE object_not_in_prerequisite_state USING
-            MESSAGE = 'mail has attachments',
-            DETAIL = format('It is mail %s.', NEW.mail),
+        -- Not by mailroom_send, which has just inserted it.
+        RAISE insufficient_privilege USING
+            MESSAGE = 'permission denied to attach files to mail',
+            DETAIL = format('Mail %s is another role''s, is claimed, or has attachments.', NEW.mail),
             HINT = 'Pass all attachments to mailroom_send.';
+    END IF;
+    SELECT @extschema@._attachments_problem(
+        array_agg(e.value ->> 'filename' ORDER BY e.ordinality),
+        array_agg(e.value ->> 'content_type' ORDER BY e.ordinality),
+        array_agg(e.value ->> 'content_id' ORDER BY e.ordinality),
+        mail.has_html
+    )
+    INTO fault
+    FROM jsonb_array_elements(NEW.attachments) WITH ORDINALITY e;
+    IF fault IS NOT NULL THEN
+        PERFORM @extschema@._refuse(
+            NEW.ordinal, '22023'::text, NULL::text, fault,
+            'The guide on attachments says what names, types and content ids may be.'::text
+        );
     END IF;
     -- Until this transaction ends, no purge deletes them.
     PERFORM FROM @extschema@.outbox_files f WHERE f.id = ANY (local.files) ORDER BY f.id FOR KEY SHARE;
@@ -207,7 +242,8 @@ BEGIN
     FROM unnest(files) WITH ORDINALITY g (file_id, number)
     LEFT JOIN @extschema@.outbox_files f ON f.id = g.file_id
     WHERE f.id IS NULL
-       OR NOT @extschema@._is_callers_role(f.added_by, NEW.caller)
+       -- Not _is_callers_role: who may cancel any mail may not read any file.
+       OR NOT coalesce(pg_has_role(NEW.caller, to_regrole(quote_ident(f.added_by)), 'USAGE'), false)
     ORDER BY g.number
     LIMIT 1;
     IF FOUND THEN
@@ -229,13 +265,15 @@ BEGIN
             END
         );
     END IF;
-    INSERT INTO @extschema@.outbox_attachments (outbox_id, position, file_id, filename, content_type, content_id, size)
+    INSERT INTO @extschema@.outbox_attachments (outbox_id, position, file_id, filename, content_type, content_id, size, digest)
     SELECT
         NEW.mail, e.ordinality, f.id, e.value ->> 'filename',
-        @extschema@._content_type(e.value ->> 'filename', e.value ->> 'content_type'), e.value ->> 'content_id', octet_length(f.content)
+        @extschema@._content_type(e.value ->> 'filename', e.value ->> 'content_type'), e.value ->> 'content_id',
+        octet_length(f.content), f.digest
     FROM jsonb_array_elements(NEW.attachments) WITH ORDINALITY e
     JOIN @extschema@.outbox_files f ON f.id = (e.value ->> 'file_id')::bigint;
-    attached := (SELECT sum(a.size) FROM @extschema@.outbox_attachments a WHERE a.outbox_id = NEW.mail);
+    GET DIAGNOSTICS inserted = ROW_COUNT;
+    attached := (SELECT sum(octet_length(f.content)) FROM unnest(files) g (id) JOIN @extschema@.outbox_files f ON f.id = g.id);
     total := mail.subject + mail.bodies + attached;
     IF total > largest THEN
         PERFORM @extschema@._refuse(
@@ -247,7 +285,11 @@ BEGIN
     PERFORM @extschema@._refuse_size(NEW.ordinal, mail.transport::text, @extschema@._encoded_size(mail.subject, mail.bodies, attached));
     UPDATE @extschema@.outbox o
     SET attachment_bytes = local.attached
-    WHERE o.id = NEW.mail;
+    WHERE o.id = NEW.mail
+      AND o.state <> 'claimed';
+    IF NOT FOUND OR inserted <> cardinality(files) THEN
+        PERFORM @extschema@._refuse_lost(NEW.ordinal);
+    END IF;
     RETURN NEW;
 END;
 $$;
@@ -262,6 +304,22 @@ CREATE TRIGGER attach_files
     INSTEAD OF INSERT ON @extschema@._new_attachments
     FOR EACH ROW
     EXECUTE FUNCTION @extschema@._attach_files();
+
+CREATE FUNCTION @extschema@._outbox_forget_attachments() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    DELETE FROM @extschema@.outbox_attachments;
+    RETURN NULL;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._outbox_forget_attachments() IS 'Internal. Deletes the attachments of all mail, whose ids other mail may get.';
+
+CREATE TRIGGER outbox_forget_attachments
+    AFTER TRUNCATE ON @extschema@.outbox
+    FOR EACH STATEMENT
+    EXECUTE FUNCTION @extschema@._outbox_forget_attachments();
 
 CREATE FUNCTION @extschema@._decoded(content text) RETURNS bytea
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE

@@ -27,10 +27,8 @@ CREATE FUNCTION @extschema@._check_attachments(message @extschema@._message) RET
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    mail CONSTANT @extschema@._mail := message.mail;
     remedy CONSTANT text := 'Each is an object with filename, content (base64) or file_id (of mailroom_add_file), and, if wanted, content_type and content_id.';
     bad record;
-    fault text;
 BEGIN
     IF jsonb_typeof(message.attachments) <> 'array' THEN
         PERFORM @extschema@._refuse(
@@ -64,22 +62,10 @@ BEGIN
     IF FOUND THEN
         PERFORM @extschema@._refuse(message.ordinal, '22023'::text, NULL::text, format('attachments[%s] %s', bad.place, bad.fault), remedy);
     END IF;
-    SELECT @extschema@._attachments_problem(
-        array_agg(e.value ->> 'filename' ORDER BY e.ordinality),
-        array_agg(e.value ->> 'content_type' ORDER BY e.ordinality),
-        array_agg(e.value ->> 'content_id' ORDER BY e.ordinality),
-        -- A template may have HTML.
-        mail.body_html IS NOT NULL OR mail.body_text IS NULL
-    )
-    INTO fault
-    FROM jsonb_array_elements(message.attachments) WITH ORDINALITY e;
-    IF fault IS NOT NULL THEN
-        PERFORM @extschema@._refuse(message.ordinal, '22023'::text, NULL::text, fault, remedy);
-    END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._check_attachments(@extschema@._message) IS
-    'Internal. Raises the reason for which a message cannot have its attachments, apart from their files.';
+    'Internal. Raises the reason for which the attachments of a message are not of the right form.';
 
 CREATE FUNCTION @extschema@._has_attachments(mail bigint, attachments jsonb) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -92,15 +78,20 @@ AS $$
             SELECT
                 e.ordinality, e.value ->> 'filename' AS filename, e.value ->> 'content_id' AS content_id,
                 @extschema@._content_type(e.value ->> 'filename', e.value ->> 'content_type') AS content_type,
-                octet_length(@extschema@._decoded(e.value ->> 'content')) AS size
+                e.value ->> 'file_id' AS file_id,
+                coalesce(
+                    sha256(@extschema@._decoded(e.value ->> 'content')),
+                    (SELECT f.digest FROM @extschema@.outbox_files f WHERE f.id::text = e.value ->> 'file_id')
+                ) AS digest
             FROM jsonb_array_elements(CASE jsonb_typeof($2) WHEN 'array' THEN $2 ELSE '[]' END) WITH ORDINALITY e
         ) g ON g.ordinality = a.position
-        WHERE (a.filename, a.content_type, a.content_id, coalesce(g.size, a.size))
-            IS DISTINCT FROM (g.filename, g.content_type, g.content_id, a.size)
+        WHERE (a.filename, a.content_type, a.content_id) IS DISTINCT FROM (g.filename, g.content_type, g.content_id)
+           -- The file may have been deleted since.
+           OR (a.digest = g.digest OR a.file_id::text = g.file_id) IS NOT TRUE
     )
 $$;
 COMMENT ON FUNCTION @extschema@._has_attachments(bigint, jsonb) IS
-    'Internal. Whether a mail has these attachments, by names, types and, for those that are given with their contents, sizes: the contents may have been deleted since.';
+    'Internal. Whether a mail has these attachments, by names, types and contents.';
 
 CREATE FUNCTION @extschema@._checked(message @extschema@._message) RETURNS @extschema@._message
     LANGUAGE plpgsql
@@ -180,6 +171,7 @@ AS $$
 DECLARE
     ids bigint[];
     message_ids uuid[];
+    is_lost boolean;
 BEGIN
     SELECT array_agg(i.id), array_agg(i.message_id) INTO ids, message_ids FROM @extschema@._insert_mail(messages) i;
     IF EXISTS (SELECT FROM unnest(messages) m WHERE m.attachments IS NOT NULL) THEN
@@ -200,12 +192,28 @@ BEGIN
             FROM hashed h
             WHERE h.content IS NOT NULL
             RETURNING f.id, f.digest
+        ), attached AS (
+            INSERT INTO @extschema@._new_attachments AS n (mail, ordinal, attachments)
+            SELECT
+                h.mail, h.ordinal,
+                jsonb_agg(CASE WHEN s.id IS NULL THEN h.attachment ELSE h.attachment || jsonb_build_object('file_id', s.id) END ORDER BY h.position)
+            FROM hashed h
+            LEFT JOIN stored s ON s.digest = h.digest
+            GROUP BY h.mail, h.ordinal
+            -- Set by a trigger, which does not fire while session_replication_role is replica.
+            RETURNING n.caller IS NOT NULL AS done
         )
-        INSERT INTO @extschema@._new_attachments (mail, ordinal, attachments)
-        SELECT h.mail, h.ordinal, jsonb_agg(CASE WHEN s.id IS NULL THEN h.attachment ELSE h.attachment || jsonb_build_object('file_id', s.id) END ORDER BY h.position)
-        FROM hashed h
-        LEFT JOIN stored s ON s.digest = h.digest
-        GROUP BY h.mail, h.ordinal;
+        -- A trigger of the application may keep a mail out, but not give it another message_id.
+        SELECT
+            (SELECT count(*) FROM attached a WHERE a.done) < (SELECT count(DISTINCT h.mail) FROM hashed h)
+            OR EXISTS (
+                SELECT FROM unnest(message_ids) i (message_id)
+                WHERE NOT EXISTS (SELECT FROM unnest(messages) m WHERE (m.mail).message_id = i.message_id)
+            )
+        INTO is_lost;
+        IF is_lost THEN
+            PERFORM @extschema@._refuse_lost((SELECT min(m.ordinal) FROM unnest(messages) m WHERE m.attachments IS NOT NULL));
+        END IF;
     END IF;
     RETURN QUERY SELECT u.* FROM unnest(ids, message_ids) u;
 END;

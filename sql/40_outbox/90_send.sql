@@ -34,7 +34,7 @@ AS $$
 DECLARE
     message @extschema@._message := ROW(
         -1, mailroom_send.message_id IS NOT NULL, coalesce(mailroom_send.on_conflict, 'error'), mailroom_send.transport,
-        nullif(mailroom_send.attachments, '[]'), ROW(
+        nullif(nullif(mailroom_send.attachments, 'null'), '[]'), ROW(
             @extschema@._address_list(mailroom_send.recipients), @extschema@._address_list(mailroom_send.cc),
             @extschema@._address_list(mailroom_send.bcc), @extschema@._address_list(mailroom_send.reply_to),
             mailroom_send.subject, mailroom_send.body_text, mailroom_send.body_html,

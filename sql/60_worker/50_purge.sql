@@ -280,11 +280,11 @@ BEGIN
     SELECT p.*
     INTO attached
     FROM @extschema@._purge_by_id('outbox_attachments'::text, 'created_at'::text, ARRAY['created_at'], moment, soon, batch_limit) p;
-    -- With an older snapshot it could not be seen who attached one meanwhile.
+    -- With an older snapshot it could not be seen who attached one meanwhile. Few at a time, since they may be large.
     IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
         SELECT p.*
         INTO files
-        FROM @extschema@._purge_by_id('outbox_files'::text, 'created_at'::text, ARRAY['created_at'], hour_ago, soon, batch_limit) p;
+        FROM @extschema@._purge_by_id('outbox_files'::text, 'created_at'::text, ARRAY['created_at'], hour_ago, soon, least(batch_limit, 50)) p;
     ELSE
         SELECT 0 AS purged, false AS more INTO files;
     END IF;

@@ -30,7 +30,7 @@ GRANT INSERT (transport) ON @extschema@._new_mail TO mailroom_app;
 GRANT SELECT ON @extschema@._own_item_keys TO mailroom_app;
 GRANT INSERT (ids, change, send_at), SELECT (done) ON @extschema@._own_changes TO mailroom_app;
 GRANT INSERT (content), SELECT (id, digest) ON @extschema@._new_files TO mailroom_app;
-GRANT INSERT (mail, ordinal, attachments) ON @extschema@._new_attachments TO mailroom_app;
+GRANT INSERT (mail, ordinal, attachments), SELECT (caller) ON @extschema@._new_attachments TO mailroom_app;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq, @extschema@.outbox_files_id_seq TO mailroom_app;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_send,
@@ -46,7 +46,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._insert_mail(@extschema@._message[]),
     @extschema@._insert_with_attachments(@extschema@._message[]),
     @extschema@._check_attachments(@extschema@._message),
-    @extschema@._attachments_problem(text[], text[], text[], boolean),
+    @extschema@._refuse_lost(integer),
     @extschema@._decoded(text),
     @extschema@._encoded_size(bigint, bigint, bigint),
     @extschema@._refuse_size(integer, text, bigint),

@@ -26,7 +26,7 @@ GRANT INSERT (transport), UPDATE (
 GRANT SELECT, UPDATE (id), DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
 -- Files, through _new_files, and what mail has them.
 GRANT SELECT, INSERT (content), UPDATE (id), DELETE ON @extschema@.outbox_files TO mailroom_definer;
-GRANT SELECT, INSERT (outbox_id, position, file_id, filename, content_type, content_id, size), UPDATE (id), DELETE
+GRANT SELECT, INSERT (outbox_id, position, file_id, filename, content_type, content_id, size, digest), UPDATE (id), DELETE
     ON @extschema@.outbox_attachments TO mailroom_definer;
 GRANT UPDATE (attachment_bytes) ON @extschema@.outbox TO mailroom_definer;
 GRANT SELECT ON @extschema@._needed_files TO mailroom_definer;
@@ -135,6 +135,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._max_message_size(),
     @extschema@._refuse(integer, text, text, text, text),
     @extschema@._refuse_size(integer, text, bigint),
+    @extschema@._refuse_lost(integer),
     @extschema@._is_callers_role(name, name),
     @extschema@._refuse_attached_twice(oid, text),
     @extschema@._warn_unfollowed(oid, text, text),

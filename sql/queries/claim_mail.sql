@@ -8,7 +8,7 @@ SELECT
         + coalesce(octet_length(c.headers::text), 0) + coalesce(c.attachment_bytes, 0)
         + 1000 * (cardinality(c.recipients) + cardinality(c.cc) + cardinality(c.bcc) + cardinality(c.reply_to)) AS size,
     c.message_id::text, c.kind::text, c.recipients::text[], c.cc::text[], c.bcc::text[], c.reply_to::text[],
-    c.from_address::text, c.headers::text, c.unsubscribe_url, c.attachment_bytes IS NOT NULL AS has_attachments, c.subject::text,
+    c.from_address::text, c.headers::text, c.unsubscribe_url, c.attachment_bytes::bigint, c.subject::text,
     c.body_text::text, c.body_html::text, c.data::text, CASE WHEN isfinite(c.created_at) THEN date_part('epoch', c.created_at)::bigint ELSE 0 END AS created_at,
     extract(epoch FROM c.created_at)::text AS created_at_text,
     CASE WHEN isfinite(c.expires_at) THEN date_part('epoch', c.expires_at)::bigint END AS expires_at, c.account_id,

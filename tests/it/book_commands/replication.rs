@@ -123,7 +123,7 @@ fn a_subscriber_takes_over_as_described() {
     pause(&mut client);
     client
         .batch_execute(
-            "SELECT mailroom_send('c@example.com', 'Hello', 'Text'); INSERT INTO people VALUES (3, 'd@example.com')",
+            "SELECT mailroom_send('c@example.com', 'Hello', 'Text', attachments => '[{\"filename\": \"a.txt\", \"content\": \"QQ==\"}]'); INSERT INTO people VALUES (3, 'd@example.com')",
         )
         .unwrap();
 

@@ -77,6 +77,8 @@ SELECT mailroom_send('a@example.com', 'S', 'T', message_id => '0197c5d0-0000-700
 SELECT mailroom_send('a@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001', attachments => '[{"filename": "a.txt", "content": "aGVsbG8="}]') = :first AS same;
 SELECT mailroom_send('a@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001', attachments => '[{"filename": "b.txt", "content": "aGVsbG8="}]');
 SELECT mailroom_send('a@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001', attachments => '[{"filename": "a.txt", "content": "aGVsbA=="}]');
+SELECT mailroom_send('a@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001', attachments => '[{"filename": "a.txt", "content": "SGVsbG8="}]');
+SELECT mailroom_send('a@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001', attachments => '[{"filename": "a.txt", "file_id": 999999}]');
 SELECT mailroom_send('a@example.com', 'S', 'T', message_id => '0197c5d0-0000-7000-8000-000000000001');
 SELECT mailroom_send_many('[{"recipients": "a@example.com", "subject": "S", "body_text": "T", "message_id": "0197c5d0-0000-7000-8000-000000000002"}, {"recipients": "a@example.com", "subject": "S", "body_text": "T", "message_id": "0197c5d0-0000-7000-8000-000000000002", "attachments": [{"filename": "a.txt", "content": "QQ=="}]}]');
 SELECT mailroom_send('a@example.com', 'S', 'T', item_key => 'k', attachments => '[{"filename": "a.txt", "content": "QQ=="}]') AS kept \gset
@@ -108,8 +110,43 @@ SET ROLE regress_files_other;
 SELECT mailroom_send('a@example.com', 'S', 'T', attachments => jsonb_build_array(jsonb_build_object('filename', 'a.txt', 'file_id', :mine))) IS NOT NULL AS scheduled;
 RESET ROLE;
 
+-- Who may cancel any mail may neither read any file nor put one into any mail.
+GRANT mailroom_support TO regress_files_other;
+REVOKE regress_files_app FROM regress_files_other;
+SET ROLE regress_files_other;
+SELECT mailroom_send('a@example.com', 'S', 'T', attachments => jsonb_build_array(jsonb_build_object('filename', 'a.txt', 'file_id', :mine)));
+SELECT mailroom_add_file('theirs') AS theirs \gset
+INSERT INTO _new_attachments (mail, ordinal, attachments) VALUES (:mail_of_app, -1, jsonb_build_array(jsonb_build_object('filename', 'a.txt', 'file_id', :theirs)));
+SELECT mailroom_send('a@example.com', 'S', 'T') AS other_mail \gset
+INSERT INTO _new_attachments (mail, ordinal, attachments) VALUES (:other_mail, -1, jsonb_build_array(jsonb_build_object('filename', 'a/b.txt', 'file_id', :theirs)));
+RESET ROLE;
+
+-- Nothing goes out without its files: where triggers do not fire, and where one of the application's changes what was written.
+SET session_replication_role = replica;
+SELECT mailroom_send('a@example.com', 'lost', 'T', attachments => '[{"filename": "a.txt", "content": "QQ=="}]');
+RESET session_replication_role;
+CREATE FUNCTION meddle() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_TABLE_NAME = 'outbox' THEN
+        NEW.message_id := gen_random_uuid();
+        RETURN NEW;
+    END IF;
+    RETURN NULL;
+END;
+$$;
+CREATE TRIGGER meddle BEFORE INSERT ON outbox FOR EACH ROW WHEN (NEW.subject = 'lost') EXECUTE FUNCTION meddle();
+SELECT mailroom_send('a@example.com', 'lost', 'T', attachments => '[{"filename": "a.txt", "content": "QQ=="}]');
+DROP TRIGGER meddle ON outbox;
+CREATE TRIGGER meddle BEFORE INSERT ON outbox_attachments FOR EACH ROW WHEN (NEW.position = 2) EXECUTE FUNCTION meddle();
+SELECT mailroom_send('a@example.com', 'lost', 'T', attachments => '[{"filename": "a.txt", "content": "QQ=="}, {"filename": "b.txt", "content": "Qg=="}]');
+DROP FUNCTION meddle CASCADE;
+SELECT count(*) FROM outbox WHERE subject = 'lost';
+SELECT mailroom_send('a@example.com', 'S', 'T', attachments => 'null') IS NOT NULL AS none;
+
 -- By hand, the same rules.
-INSERT INTO outbox_attachments (outbox_id, position, file_id, filename, content_type, size) VALUES (1, 7, 1, 'a', 'text/plain', 1);
+\set VERBOSITY terse
+INSERT INTO outbox_attachments (outbox_id, position, file_id, filename, content_type, size, digest) VALUES (1, 7, 1, E'a\nb.txt', 'text/plain', 1, '');
+\set VERBOSITY default
 
 -- Deleted an hour after it was added, once no mail that may still be sent has it; its names stay with the mail.
 SELECT count(*) AS files FROM outbox_files;
@@ -137,5 +174,10 @@ DELETE FROM outbox WHERE id = :first;
 UPDATE outbox_attachments SET created_at = now() - interval '8 days' WHERE outbox_id = :first;
 SELECT purged FROM mailroom_purge();
 SELECT count(*) FROM outbox_attachments WHERE outbox_id IN (:mail, :first);
+
+
+-- Other mail may get the ids.
+TRUNCATE outbox RESTART IDENTITY;
+SELECT count(*) FROM outbox_attachments;
 
 DROP ROLE regress_files_app, regress_files_other;

@@ -111,10 +111,10 @@ pub(super) fn check(content_type: &str, extension: &str) -> Result<(), String> {
     }
     let is_name = |name: &&str| {
         let name = name.to_ascii_lowercase();
-        name == "name" || name.starts_with("name*")
+        ["name", "filename"].contains(&name.split('*').next().unwrap_or_default())
     };
     if parameters.iter().any(is_name) {
-        return Err("content_type has the parameter name, which is made of filename".to_owned());
+        return Err("content_type has the name of a file, which is made of filename".to_owned());
     }
     match types(extension) {
         [first, ..] if !types(extension).contains(&media.as_str()) => Err(format!(
@@ -242,11 +242,11 @@ mod tests {
             ),
             (
                 "application/x-y; NAME=z",
-                "content_type has the parameter name, which is made of filename",
+                "content_type has the name of a file, which is made of filename",
             ),
             (
                 "application/x-y; name*0=z",
-                "content_type has the parameter name, which is made of filename",
+                "content_type has the name of a file, which is made of filename",
             ),
             (
                 "application/x-y\r\nBcc: b@example.com",

@@ -21,7 +21,7 @@ pub struct Files {
 impl Files {
     /// The mails that have files.
     pub fn wanted(claimed: &Claimed) -> Vec<i64> {
-        let mails = claimed.mails.iter().filter(|mail| mail.has_attachments);
+        let mails = claimed.mails.iter().filter(|mail| mail.attachment_bytes.is_some());
         mails.map(|mail| mail.message.id).collect()
     }
 
@@ -82,29 +82,35 @@ impl Files {
     /// Gives the mails their files. A mail that lacks one goes to `rest`: it ends.
     pub fn give(mut self, claimed: &mut Claimed, rest: &mut Settlements) {
         let mut give = |mut mail: super::mail::Mail| {
-            if !mail.has_attachments {
+            let Some(bytes) = mail.attachment_bytes else {
                 return Some(mail);
-            }
-            let lacks = || Err("its attachments were deleted".to_owned());
-            match self.of_mails.remove(&mail.message.id).unwrap_or_else(lacks) {
-                Ok(files) => {
+            };
+            let reason = match self.of_mails.remove(&mail.message.id) {
+                Some(Ok(files)) if total(&files) == bytes => {
                     mail.message.attachments = files;
-                    Some(mail)
+                    return Some(mail);
                 }
-                Err(reason) => {
-                    rest.failed.push(FailedMail {
-                        claim: mail.claim(),
-                        attempt: FailedAttempt::permanent(reason),
-                    });
-                    None
-                }
-            }
+                Some(Err(reason)) => reason,
+                Some(Ok(_)) => "some of its attachments were deleted".to_owned(),
+                None => "its attachments were deleted".to_owned(),
+            };
+            rest.failed.push(FailedMail {
+                claim: mail.claim(),
+                attempt: FailedAttempt::permanent(reason),
+            });
+            None
         };
         claimed.mails = std::mem::take(&mut claimed.mails)
             .into_iter()
             .filter_map(&mut give)
             .collect();
     }
+}
+
+/// What these files have together, in bytes.
+fn total(files: &[Attachment]) -> i64 {
+    let bytes = files.iter().map(|file| file.content.len()).sum::<usize>();
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -185,17 +191,18 @@ mod tests {
                 ..row(4, 10, None)
             },
             row(4, 10, None),
+            row(8, 10, None),
         ] {
             files.read(&row).unwrap();
         }
         files.refuse(7);
         let (mut claimed, mut rest) = (Claimed::default(), Settlements::default());
-        for id in 1..=7 {
+        for (id, bytes) in (1..).zip([9, 3, 3, 3, 3, 0, 3, 4]) {
             let mut mail = mail(id);
-            mail.has_attachments = id != 6;
+            mail.attachment_bytes = (bytes > 0).then_some(bytes);
             claimed.mails.push(mail);
         }
-        assert_eq!(Files::wanted(&claimed), [1, 2, 3, 4, 5, 7]);
+        assert_eq!(Files::wanted(&claimed), [1, 2, 3, 4, 5, 7, 8]);
         files.give(&mut claimed, &mut rest);
         let told: Vec<_> = claimed
             .mails
@@ -235,6 +242,7 @@ mod tests {
                     7,
                     "a name of a file holds bytes that are no characters in the database's encoding"
                 ),
+                (8, "some of its attachments were deleted"),
             ]
         );
         assert!(rest.failed.iter().all(|one| one.attempt.permanent));

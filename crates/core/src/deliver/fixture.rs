@@ -23,7 +23,7 @@ pub(crate) fn mail(id: i64) -> Mail {
         expires_in: None,
         age: Duration::ZERO,
         size: 1_000,
-        has_attachments: false,
+        attachment_bytes: None,
         priority: 0,
         send_at: 0,
         group_key: None,

@@ -21,8 +21,8 @@ pub struct Mail {
     pub age: Duration,
     /// Approximate size of its contents in bytes, with its files.
     pub size: usize,
-    /// Whether it has files, which are read after it.
-    pub has_attachments: bool,
+    /// What its files have together, in bytes; they are read after it. `None` without files.
+    pub attachment_bytes: Option<i64>,
     /// `outbox.priority`; smaller is more urgent.
     pub priority: i16,
     /// `outbox.send_at`, in microseconds since 1970-01-01.
@@ -65,7 +65,7 @@ impl Mail {
             expires_in: expires_in.map(seconds),
             age: age.map(seconds).unwrap_or_default(),
             size,
-            has_attachments: Column::read(row, "has_attachments")?,
+            attachment_bytes: Column::read(row, "attachment_bytes")?,
             priority: i16::try_from(priority).unwrap_or(i16::MAX),
             send_at: Column::read(row, "send_at")?,
             group_key: Column::read(row, "group_key")?,

@@ -194,7 +194,7 @@ fn mail(id: i64, to: &str) -> Mail {
         expires_in: None,
         age: Duration::ZERO,
         size: 1_024,
-        has_attachments: false,
+        attachment_bytes: None,
         priority: 0,
         send_at: 0,
         group_key: None,
