@@ -24,7 +24,7 @@ help:
 	@echo 'make packages   Debian packages and archives of the last commit (V=15: for one major)'
 	@echo 'make installed  the packages, installed on Debian 12, 13 and 14 under systemd, as root (V=15: one)'
 	@echo 'make fresh      make demo and make test on a bare Debian 12, as root'
-	@echo 'make torture    the strictest tools: fuzzing, cargo deny (hours; T=deny: a part)'
+	@echo 'make torture    the strictest tools: fuzzing, a server with assertions, cargo deny (hours; T=deny: a part)'
 	@echo 'make dist       the archive for PGXN'
 	@echo 'make clean    remove all that was built'
 

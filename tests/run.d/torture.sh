@@ -1,4 +1,4 @@
-# The strictest tools: fuzzing and what crates bring. Part of tests/run.
+# The strictest tools: fuzzing, what crates bring, and, of cassert.sh, servers with assertions. Part of tests/run.
 # shellcheck shell=bash
 
 cargo_deny_version=0.20.2
@@ -71,18 +71,19 @@ deny() {
     judge "cargo deny" cargo deny --manifest-path "$root/Cargo.toml" check bans licenses sources
 }
 
-# torture [seconds] [part...]: all, or some of `fuzz` and `deny`, or a fuzz target.
+# torture [seconds] [part...]: all, or some of `fuzz`, `cassert` and `deny`; a release such as 18-cassert, or a fuzz target.
 torture() {
     local seconds=600 one
     if [[ ${1:-} =~ ^[0-9]+$ ]]; then
         seconds=$1
         shift
     fi
-    [ $# -gt 0 ] || set -- deny fuzz
+    [ $# -gt 0 ] || set -- deny fuzz "${cassert_releases[@]}"
     for one in "$@"; do
         case $one in
             deny) deny ;;
             fuzz) fuzz "$seconds" ;;
+            *-cassert) cassert "$one" ;;
             *) fuzz "$seconds" "$one" ;;
         esac
     done
