@@ -109,7 +109,9 @@ SELECT mailroom_send('a@example.com', 'S', 'T', attachments => jsonb_build_array
 RESET ROLE;
 
 -- By hand, the same rules.
+\set VERBOSITY terse
 INSERT INTO outbox_attachments (outbox_id, position, file_id, filename, content_type, size) VALUES (1, 7, 1, 'a', 'text/plain', 1);
+\set VERBOSITY default
 
 -- Deleted an hour after it was added, once no mail that may still be sent has it; its names stay with the mail.
 SELECT count(*) AS files FROM outbox_files;
