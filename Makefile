@@ -7,8 +7,9 @@
 #   make matrix V="15.1 16.2" T=regress    some of its servers, one test program
 #   make packages V="15 17"                packages for these majors only
 #   make installed V=15                    tried on one release of Debian only
+#   make torture S=60 T="fuzz deny"        a minute for each fuzz target, and some parts only
 
-.PHONY: all help demo psql check test accept lint bench matrix install packages installed fresh dist clean
+.PHONY: all help demo psql check test accept lint bench matrix install packages installed fresh torture dist clean
 
 help:
 	@echo 'make demo     watch it work, on a throw-away cluster'
@@ -23,6 +24,7 @@ help:
 	@echo 'make packages   Debian packages and archives of the last commit (V=15: for one major)'
 	@echo 'make installed  the packages, installed on Debian 12, 13 and 14 under systemd, as root (V=15: one)'
 	@echo 'make fresh      make demo and make test on a bare Debian 12, as root'
+	@echo 'make torture    the strictest tools: fuzzing, a server with assertions, cargo deny (hours; T=deny: a part)'
 	@echo 'make dist       the archive for PGXN'
 	@echo 'make clean    remove all that was built'
 
@@ -47,6 +49,9 @@ packages:
 
 installed:
 	@tests/run installed $(V)
+
+torture:
+	@tests/run torture $(S) $(T)
 
 accept:
 	@tests/run accept $(T)

@@ -107,7 +107,7 @@ const ELSEWHERE: [(&str, &str, &str); 17] = [
 ];
 
 /// The blocks that no test executes: page, info string of the fence, and reason.
-const NOT_EXECUTED: [(&str, &str, &str); 5] = [
+const NOT_EXECUTED: [(&str, &str, &str); 4] = [
     (
         "README.md",
         "sh debian",
@@ -122,11 +122,6 @@ const NOT_EXECUTED: [(&str, &str, &str); 5] = [
         "docs/guides/several-machines.md",
         "sh debian",
         "`make installed` starts the unit on systems of its own, as root",
-    ),
-    (
-        "docs/operations/security.md",
-        "sh fuzz",
-        "it needs a nightly compiler, and runs as long as one lets it",
     ),
     (
         "docs/guides/several-machines.md",

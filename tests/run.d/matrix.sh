@@ -45,24 +45,26 @@ download_source() {
         "${mirror%/}/pool/main/p/postgresql-$1/$file" "$source_archive/v$version/postgresql-$version.tar.bz2"
 }
 
-# build_server <major>: PostgreSQL in target/pg<major>, if it is not
+# build_server <major>[-cassert]: PostgreSQL in target/pg<major>, if it is not
 # there. It has to run from a copy (see copy_server), so its programs look for
 # their libraries relative to themselves: that is the LD_RUN_PATH.
+# With -cassert its assertions are on, and the tests that it comes with are below `core`.
 build_server() {
-    local prefix=$target/pg$1 part
+    local prefix=$target/pg$1 number=${1%-cassert} options=() part suite
     # What the tests use besides the server itself.
     local parts=(amcheck auto_explain citext file_fdw pg_stat_statements test_decoding)
-    local made="${sources[$1]%% *} ${parts[*]}"
+    local made="${sources[$number]%% *} ${parts[*]}"
+    [ "$1" = "$number" ] || options=(--enable-cassert)
     [ "$(cat "$prefix/made" 2>/dev/null)" != "$made" ] || return 0
     need_packages build-essential bison flex pkg-config libicu-dev
     make_scratch
     mkdir -p "$scratch/source"
     cd "$scratch/source"
-    download_source "$1"
-    tar --extract --strip-components=1 --file postgresql-"$1"_*.orig.tar.*
+    download_source "$number"
+    tar --extract --strip-components=1 --file postgresql-"$number"_*.orig.tar.*
     quietly "pg$1-configure" "configuring PostgreSQL $1" \
         ./configure --prefix="$prefix" --libdir="$prefix/lib/postgresql" --disable-rpath \
-        --with-icu --without-readline --without-zlib
+        --with-icu --without-readline --without-zlib "${options[@]}"
     # shellcheck disable=SC2016
     quietly "pg$1-make" "building it: once, and some minutes" \
         env -u MAKEFLAGS -u MAKELEVEL \
@@ -77,6 +79,14 @@ build_server() {
             LD_RUN_PATH='$ORIGIN:$ORIGIN/../lib/postgresql:$ORIGIN/../../../..' \
             make --silent -C "contrib/$part" install DESTDIR="$scratch/root"
     done
+    if [ ${#options[@]} -gt 0 ]; then
+        for suite in regress isolation; do
+            quietly "pg$1-$suite" "building its own tests: $suite" \
+                env -u MAKEFLAGS -u MAKELEVEL make --silent -C "src/test/$suite" all
+            mkdir -p "$scratch/root$prefix/core"
+            cp -R "src/test/$suite" "$scratch/root$prefix/core/"
+        done
+    fi
     cd "$root"
     echo "$made" >"$scratch/root$prefix/made"
     # In one step, so that what is there is whole.

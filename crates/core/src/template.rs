@@ -21,7 +21,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use minijinja::machinery::{CodeGenerator, Instructions, eval, make_string_output, parse};
+use minijinja::machinery::{
+    CodeGenerator, Instruction, Instructions, eval, make_string_output, parse,
+};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
 
@@ -48,9 +50,13 @@ pub const VARIABLES_MAX: usize = 4 * 1024 * 1024;
 const FUEL: u64 = 200_000;
 /// Maximum depth of recursive loops, which keeps the stack far below PostgreSQL's limit.
 const DEPTH: usize = 32;
-/// Octets of source whose compiled form is kept until the process ends, because the compiled form borrows from the
-/// source. Parts beyond that are compiled at each use.
-const KEPT_MAX: usize = 16 << 20;
+/// Octets of compiled parts that are kept, with their sources, until the process ends, because the compiled form borrows
+/// from the source. Parts beyond that are compiled at each use.
+const KEPT_MAX: usize = 32 << 20;
+/// Octets of a compiled part without its instructions, at least: what the compiler reserves, and the entry of the map.
+const COMPILED_MIN: usize = 16 << 10;
+/// Octets of an instruction with its place in the source; vectors that grow have twice the room.
+const INSTRUCTION: usize = 2 * (size_of::<Instruction<'_>>() + 40);
 /// Maximum characters of the template that an error quotes.
 const QUOTE_MAX: usize = 60;
 
@@ -199,7 +205,7 @@ pub struct Engine {
     names: AllowedNames,
     /// By source, so that a changed template is never missed.
     compiled: HashMap<&'static str, Instructions<'static>>,
-    /// Octets of source in `compiled`.
+    /// Octets of `compiled`, as [`octets`] counts them.
     kept: usize,
 }
 
@@ -256,19 +262,19 @@ impl Engine {
             }
             let instructions = compile(part, source, &self.names)?;
             let rendered = self.run(part, source, &instructions, variables);
-            self.keep(part, source);
+            self.keep(part, source, octets(&instructions));
             rendered
         }));
         outcome.unwrap_or_else(|_| Err(TemplateError::whole(part, "cannot be rendered")))
     }
 
     /// Keeps a compiled part, if there is room.
-    fn keep(&mut self, part: Part, source: &str) {
-        if self.kept.saturating_add(source.len()) > KEPT_MAX {
+    fn keep(&mut self, part: Part, source: &str, octets: usize) {
+        if self.kept.saturating_add(octets) > KEPT_MAX {
             return;
         }
         let source: &'static str = Box::leak(source.into());
-        self.kept += source.len();
+        self.kept += octets;
         if let Ok(instructions) = compile(part, source, &self.names) {
             self.compiled.insert(source, instructions);
         }
@@ -299,6 +305,12 @@ impl Engine {
         .map_err(|error| TemplateError::at(part, source, &error, explain_failure))?;
         fit(part, rendered)
     }
+}
+
+/// What a compiled part and its source take.
+fn octets(compiled: &Instructions<'_>) -> usize {
+    let count = (0..).take_while(|n| compiled.get(*n).is_some()).count();
+    COMPILED_MIN + compiled.source().len() + count * INSTRUCTION
 }
 
 /// Checks that the result fits the part.

@@ -42,7 +42,11 @@ fn judge(link: &str, code: &str) {
     if let Some(given) = Code::new(code)
         && parsed.is_genuine(&genuine.keys, Purpose::PasswordRecovery { code: given })
     {
-        assert_eq!((link, code), (genuine.recovery.as_str(), CODE), "accepted as a recovery");
+        assert_eq!(
+            (link, code),
+            (genuine.recovery.as_str(), CODE),
+            "accepted as a recovery"
+        );
     }
 }
 

@@ -313,7 +313,34 @@ fn a_compiled_part_is_found_by_its_source_and_its_kind() {
         }
     }
     assert!(engine.kept <= KEPT_MAX);
-    assert_eq!(engine.compiled.len(), 1 + KEPT_MAX / SOURCE_MAX);
+    let each = octets(&compile(Part::Text, &"a".repeat(SOURCE_MAX - 20), &engine.names).unwrap());
+    assert!((KEPT_MAX / each).abs_diff(engine.compiled.len()) <= 1);
+}
+
+#[test]
+fn many_short_parts_are_not_all_kept() {
+    let mut engine = Engine::new();
+    // The compiled form of each is a thousand times as long.
+    for n in 0..2 * KEPT_MAX / COMPILED_MIN {
+        let source = format!("{{{{ n }}}}{n}");
+        let rendered = engine.render(
+            Part::Text,
+            &source,
+            &Value::from(Serde(serde_json::json!({"n": "x"}))),
+        );
+        assert_eq!(rendered.unwrap(), format!("x{n}"));
+    }
+    assert!(engine.compiled.len() < KEPT_MAX / COMPILED_MIN);
+    assert!(engine.kept <= KEPT_MAX);
+}
+
+#[test]
+fn what_a_compiled_part_takes_grows_with_its_instructions() {
+    let engine = Engine::new();
+    let taken = |source: &str| octets(&compile(Part::Text, source, &engine.names).unwrap());
+    assert!(
+        taken(&"{{ n }}".repeat(1000)) > taken("{{ n }}") + 2 * 999 * size_of::<Instruction<'_>>()
+    );
 }
 
 proptest! {

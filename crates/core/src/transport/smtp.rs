@@ -41,6 +41,8 @@ mod dial;
 mod envelope;
 mod extensions;
 mod further;
+#[cfg(fuzzing)]
+mod fuzzed;
 mod login;
 mod outcome;
 mod pool;

@@ -9,7 +9,7 @@ use super::dial::{dial, encrypt};
 use super::extensions::Extensions;
 use super::login::log_in;
 use super::outcome::Stage;
-use super::wire::{Broke, Wire};
+use super::wire::{Broke, Stream, Wire};
 use super::{Login, Peer, SUBMISSIONS_PORT, Tls};
 use crate::transport::delivered::Delivered;
 use crate::transport::providers::MessageOutcome;
@@ -38,6 +38,15 @@ impl Session {
     /// The result of the message.
     pub async fn open(peer: &Peer, deadline: Instant) -> Result<Self, Stopped> {
         let stream = dial(peer, deadline).await.map_err(stopped)?;
+        Self::over(stream, peer, deadline).await
+    }
+
+    /// The same over a connection that is there.
+    pub(super) async fn over(
+        stream: Box<dyn Stream>,
+        peer: &Peer,
+        deadline: Instant,
+    ) -> Result<Self, Stopped> {
         let mut wire = Wire::new(stream, deadline);
         let greeting = wire.reply().await;
         let greeting = greeting.map_err(|broke| ungreeted(peer, &broke))?;

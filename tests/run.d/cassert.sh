@@ -1,0 +1,62 @@
+# A server with assertions: the tests that it comes with, and ours. Part of tests/run.
+# shellcheck shell=bash
+
+# The servers with assertions.
+cassert_releases=(18-cassert 17-cassert)
+
+# as_server <command...>: as the user who runs servers.
+as_server() {
+    if [ "$(id -u)" -eq 0 ]; then runuser -u postgres -- "$@"; else "$@"; fi
+}
+
+# core_suite <regress|isolation> <program> <schedule>: the server's own tests, on the server that `core_suites` started.
+core_suite() {
+    local suite=$1 program=$2 schedule=$3 output=$cluster/$1 began=$SECONDS log=$logs/pg$release-core-$1.log status=0
+    as_server mkdir "$output"
+    as_server env -C "$output" PGISOLATIONTIMEOUT=120 "$("$MAILROOM_PG_CONFIG" --pkglibdir)/pgxs/src/test/$suite/$program" \
+        --inputdir="$core/$suite" --expecteddir="$core/$suite" --outputdir="$output" --bindir="$bin" --dlpath="$core/$suite" \
+        --schedule="$core/$suite/$schedule" --max-concurrent-tests=20 --host="$cluster" --user=postgres \
+        >"$log" 2>&1 || status=1
+    [ "$status" -eq 0 ] || { grep '^not ok\|FAILED' "$log"; cat "$output/regression.diffs"; } >&2
+    echo "the server's own $suite tests took $((SECONDS - began)) s: $(grep -E '^# (All|[0-9]+ of)|tests (passed|failed)' "$log" | tail -n 1)"
+    return "$status"
+}
+
+# core_suites: the server's own tests on a cluster that preloads mailroom, beside a database that mailroom's worker serves.
+core_suites() {
+    local bin core cluster
+    bin=$("$MAILROOM_PG_CONFIG" --bindir)
+    core=$MAILROOM_STAGE$home/core
+    cluster=$(mktemp -d "$(directory_for_tests)/mailroom-core.XXXXXX")
+    [ "$(id -u)" -ne 0 ] || chown postgres: "$cluster"
+    quietly "pg$release-initdb" "making a cluster for its own tests" \
+        as_server "$bin/initdb" --pgdata="$cluster/data" --username=postgres --auth=trust --no-sync --encoding=UTF8 --locale=C
+    as_server tee -a "$cluster/data/postgresql.conf" >/dev/null <<END
+shared_preload_libraries = 'mailroom'
+listen_addresses = ''
+unix_socket_directories = '$cluster'
+fsync = off
+max_prepared_transactions = 10
+END
+    as_server "$bin/pg_ctl" --pgdata="$cluster/data" --log="$cluster/log" --wait --silent start
+    as_server "$bin/psql" -X -q -h "$cluster" -U postgres -d postgres -c 'CREATE DATABASE app'
+    as_server "$bin/psql" -X -q -h "$cluster" -U postgres -d app -c 'CREATE SCHEMA mailroom' -c 'CREATE EXTENSION mailroom SCHEMA mailroom'
+    judge "its own regression tests with mailroom preloaded" core_suite regress pg_regress parallel_schedule
+    judge "its own isolation tests with mailroom preloaded" core_suite isolation pg_isolation_regress isolation_schedule
+    as_server "$bin/pg_ctl" --pgdata="$cluster/data" --wait --silent stop
+    cp "$cluster/log" "$logs/pg$release-core-server.log"
+    judge "no process ended by an assertion or a signal" \
+        eval '! grep -E "TRAP:|PANIC:|was terminated by signal" "$logs/pg$release-core-server.log"'
+    rm -rf "$cluster"
+}
+
+# cassert <release>: on a server with assertions its own tests, goldens and isolation tests.
+cassert() {
+    build_server "$1"
+    home=$target/pg$1
+    use_server "$(server_of "$1")" "$1"
+    stage release
+    core_suites
+    tier 2 "regression, with assertions" --test regress
+    tier 3 "isolation, with assertions" --test isolation
+}

@@ -1,0 +1,90 @@
+# The strictest tools: fuzzing, what crates bring, and, of cassert.sh, servers with assertions. Part of tests/run.
+# shellcheck shell=bash
+
+cargo_deny_version=0.20.2
+# How libFuzzer learns which code an input reaches. Assertions and overflow checks are on in the profile of tests/fuzz.
+fuzz_flags=(--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module
+    -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
+    -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares)
+
+# fuzz_one <target> <seconds>: prints what it came to. What it found stays in target/fuzz/findings.
+fuzz_one() {
+    local seeds=$scratch/seeds/$1 corpus=$target/fuzz/corpus/$1 log=$logs/fuzz-$1.log status=0 runs
+    mkdir -p "$seeds" "$corpus" "$target/fuzz/findings"
+    # The seeds of a target are a file, in which a line `----` separates them; the line end before it is none of theirs.
+    (cd "$seeds" && csplit --quiet --suppress-matched "$root/tests/fuzz/seeds/$1" '/^----$/' '{*}' && truncate --size=-1 -- *)
+    # The system's certificates would be read for each transport.
+    SSL_CERT_FILE=/dev/null "$target/fuzz/$fuzz_host/release/$1" -max_total_time="$2" -timeout=2 -rss_limit_mb=512 \
+        -max_len=16384 -print_final_stats=1 -artifact_prefix="$target/fuzz/findings/$1-" "$corpus" "$seeds" >"$log" 2>&1 || status=1
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    [ "$status" -ne 0 ] || { echo "ok: fuzz $1: ${runs:-0} executions in $2 s"; return; }
+    echo "FAILED: fuzz $1 after ${runs:-0} executions; the input is in target/fuzz/findings"
+    tail -n 30 "$log" >&2
+    return 1
+}
+
+# fuzz <seconds> [target...]: as many at a time as there are processors.
+fuzz() {
+    local seconds=$1 flags one running=()
+    shift
+    cargo +nightly --version >/dev/null 2>&1 ||
+        fail "fuzzing needs a nightly compiler: rustup toolchain install nightly --profile minimal"
+    [ $# -gt 0 ] || mapfile -t targets < <(find "$root/tests/fuzz/seeds" -type f -printf '%f\n' | sort)
+    [ $# -eq 0 ] || targets=("$@")
+    make_scratch
+    fuzz_host=$(rustc -vV | sed -n 's/^host: //p')
+    flags=$(printf '%s\x1f' "${fuzz_flags[@]}")
+    # With a target named, the flags are not for what builds the crates.
+    quietly fuzz "building the fuzz targets" env CARGO_TARGET_DIR="$target/fuzz" CARGO_ENCODED_RUSTFLAGS="${flags%$'\x1f'}" \
+        cargo +nightly build --release --manifest-path "$root/tests/fuzz/Cargo.toml" --target "$fuzz_host"
+    for one in "${targets[@]}"; do
+        [ -x "$target/fuzz/$fuzz_host/release/$one" ] || fail "there is no fuzz target $one"
+        while [ "$(jobs -pr | wc -l)" -ge "$(nproc)" ]; do sleep 0.5; done
+        fuzz_one "$one" "$seconds" &
+        running+=($!)
+    done
+    for one in "${running[@]}"; do
+        if wait "$one"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    done
+}
+
+# judge <what> <command...>: a check of its own in the summary.
+judge() {
+    local what=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+        echo "ok: PostgreSQL $release: $what"
+    else
+        failed=$((failed + 1))
+        echo "FAILED: PostgreSQL $release: $what"
+    fi
+}
+
+# deny: licences, banned and duplicate crates, and sources, as deny.toml has them.
+deny() {
+    PATH=$tools/bin:$PATH
+    # Built in a directory of its own that cargo removes, so not in target/.
+    [ "$(cargo deny --version 2>/dev/null)" = "cargo-deny $cargo_deny_version" ] ||
+        quietly cargo-deny "building cargo-deny $cargo_deny_version: once, and some minutes" \
+            env -u CARGO_TARGET_DIR cargo install --locked cargo-deny --version "$cargo_deny_version" --root "$tools"
+    judge "cargo deny" cargo deny --manifest-path "$root/Cargo.toml" check bans licenses sources
+}
+
+# torture [seconds] [part...]: all, or some of `fuzz`, `cassert` and `deny`; a release such as 18-cassert, or a fuzz target.
+torture() {
+    local seconds=600 one
+    if [[ ${1:-} =~ ^[0-9]+$ ]]; then
+        seconds=$1
+        shift
+    fi
+    [ $# -gt 0 ] || set -- deny fuzz "${cassert_releases[@]}"
+    for one in "$@"; do
+        case $one in
+            deny) deny ;;
+            fuzz) fuzz "$seconds" ;;
+            *-cassert) cassert "$one" ;;
+            *) fuzz "$seconds" "$one" ;;
+        esac
+    done
+}
