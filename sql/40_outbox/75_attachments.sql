@@ -78,7 +78,7 @@ COMMENT ON VIEW @extschema@._needed_files IS 'Internal. The files of mail that m
 
 -- The other columns are computed, so that no role can write them.
 CREATE VIEW @extschema@._new_files WITH (security_barrier) AS
-SELECT f.content, f.id + 0 AS id, f.digest
+SELECT f.content, f.id + 0 AS id, f.digest || ''::bytea AS digest
 FROM @extschema@.outbox_files f
 WHERE f.added_by = current_user;
 COMMENT ON VIEW @extschema@._new_files IS 'Internal. Takes files of the current user.';
