@@ -73,7 +73,11 @@ CREATE FUNCTION @extschema@._has_attachments(mail bigint, attachments jsonb) RET
 AS $$
     SELECT NOT EXISTS (
         SELECT
-        FROM (SELECT a.* FROM @extschema@.outbox_attachments a WHERE a.outbox_id = $1) a
+        FROM (
+            SELECT t.position, t.filename, t.content_type, t.content_id, t.file_id, t.digest
+            FROM @extschema@.outbox_attachments t
+            WHERE t.outbox_id = $1
+        ) a
         FULL JOIN (
             SELECT
                 e.ordinality, e.value ->> 'filename' AS filename, e.value ->> 'content_id' AS content_id,
