@@ -239,6 +239,7 @@ $$;
 COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text[], text, text, integer) IS
     'Internal. Looks at up to row_limit rows of this table, in the order of id, that began before the first time by one column, or after the second, and deletes those that ended before the first by the earliest of others, but skips those that must stay. Returns how many, and whether there are more to look at.';
 
+-- Long because each table has its horizon.
 CREATE FUNCTION @extschema@._purge(batch_limit integer, starts_over boolean, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp

@@ -21,7 +21,10 @@ pub struct Files {
 impl Files {
     /// The mails that have files.
     pub fn wanted(claimed: &Claimed) -> Vec<i64> {
-        let mails = claimed.mails.iter().filter(|mail| mail.attachment_bytes.is_some());
+        let mails = claimed
+            .mails
+            .iter()
+            .filter(|mail| mail.attachment_bytes.is_some());
         mails.map(|mail| mail.message.id).collect()
     }
 
