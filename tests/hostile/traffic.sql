@@ -129,6 +129,8 @@ DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipients": "c@example.com", "su
 
 SELECT @s@._refuse_size(1::integer, ''::pg_catalog.text, 1::bigint);
 
+DO $$ BEGIN PERFORM @s@._refuse_lost(1::integer); EXCEPTION WHEN object_not_in_prerequisite_state THEN NULL; END $$;
+
 DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipients": "c@example.com", "priority": "x"}]'::pg_catalog.jsonb); EXCEPTION WHEN data_exception THEN NULL; END $$;
 
 DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipients": "c@example.com", "colour": "x"}]'::pg_catalog.jsonb); EXCEPTION WHEN data_exception THEN NULL; END $$;
