@@ -30,7 +30,7 @@ pub mod causes;
 pub mod config;
 pub mod connect;
 pub mod credentials;
-mod dates;
+pub(crate) mod dates;
 pub mod delivered;
 pub(crate) mod encode;
 pub mod file;

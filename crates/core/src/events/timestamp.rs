@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Seconds of a day.
-const DAY: u64 = 24 * 3600;
+use crate::transport::dates::Civil;
+
 /// The first second after the year 9999.
 const END: u64 = 253_402_300_800;
 
@@ -15,16 +15,15 @@ pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
     let (time, ahead, behind) = split_offset(time)?;
     let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
     let [hour, minute, second] = fields(clock, ':', [2, 2, 2])?;
-    let is_time = (1970..=9999).contains(&year)
-        && (1..=12).contains(&month)
-        && (1..=31).contains(&day)
-        && hour < 24
-        && minute < 60
-        && second <= 60;
-    if !is_time {
-        return None;
-    }
-    let local = days(year, month, day) * DAY + hour * 3600 + minute * 60 + second;
+    let local = Civil {
+        year,
+        month,
+        day,
+        hour,
+        minute,
+        second,
+    };
+    let local = local.seconds()?;
     at((local + behind).checked_sub(ahead)?, micros(fraction)?)
 }
 
@@ -37,16 +36,6 @@ pub(super) fn unix(text: &str) -> Option<SystemTime> {
 fn at(seconds: u64, micros: u64) -> Option<SystemTime> {
     let since = Duration::from_secs(seconds) + Duration::from_micros(micros);
     (seconds < END).then(|| UNIX_EPOCH.checked_add(since))?
-}
-
-/// Days from 1970 to a date. Years that begin in March end with the leap day; all eras of 400 years are equal.
-fn days(year: u64, month: u64, day: u64) -> u64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let shifted = if month > 2 { month - 3 } else { month + 9 };
-    let (era, year_of_era) = (year / 400, year % 400);
-    let day_of_year = (153 * shifted + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
 }
 
 /// The time without its offset, and the seconds by which the offset is ahead of and behind UTC; one of them is 0.

@@ -13,13 +13,13 @@ const MONTHS: [&str; 12] = [
 
 /// A time, split into fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Civil {
-    year: u64,
-    month: u64,
-    day: u64,
-    hour: u64,
-    minute: u64,
-    second: u64,
+pub struct Civil {
+    pub year: u64,
+    pub month: u64,
+    pub day: u64,
+    pub hour: u64,
+    pub minute: u64,
+    pub second: u64,
 }
 
 impl Civil {
@@ -49,7 +49,7 @@ impl Civil {
     }
 
     /// Seconds since 1970; `None` for an invalid time.
-    fn seconds(self) -> Option<u64> {
+    pub fn seconds(self) -> Option<u64> {
         let Self {
             year,
             month,
