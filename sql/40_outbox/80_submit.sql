@@ -21,52 +21,6 @@ $$;
 COMMENT ON FUNCTION @extschema@._refuse(integer, text, text, text, text) IS
     'Internal. Raises the error for a message that cannot be scheduled.';
 
--- Long because each reason has a condition.
-CREATE FUNCTION @extschema@._check_attachments(message @extschema@._message) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    remedy CONSTANT text := 'Each is an object with filename, content (base64) or file_id (of mailroom_add_file), and, if wanted, content_type and content_id.';
-    bad record;
-BEGIN
-    IF jsonb_typeof(message.attachments) <> 'array' THEN
-        PERFORM @extschema@._refuse(
-            message.ordinal, '22023'::text, NULL::text, format('attachments is a JSON %s, not an array', jsonb_typeof(message.attachments)), remedy
-        );
-    END IF;
-    SELECT e.ordinality AS place, p.fault
-    INTO bad
-    FROM jsonb_array_elements(message.attachments) WITH ORDINALITY e
-    CROSS JOIN LATERAL (
-        SELECT CASE
-            WHEN jsonb_typeof(e.value) <> 'object' THEN format('is a JSON %s, not an object', jsonb_typeof(e.value))
-            WHEN e.value - '{filename,content,file_id,content_type,content_id}'::text[] <> '{}' THEN format(
-                'has a member "%s"',
-                (SELECT min(k) FROM jsonb_object_keys(e.value) k WHERE k NOT IN ('filename', 'content', 'file_id', 'content_type', 'content_id'))
-            )
-            WHEN (e.value ->> 'content' IS NULL) = (e.value ->> 'file_id' IS NULL) THEN 'needs content or file_id, and not both'
-            WHEN e.value ->> 'file_id' IS NOT NULL
-                AND (jsonb_typeof(e.value -> 'file_id') <> 'number' OR e.value ->> 'file_id' !~ '^[0-9]{1,18}$')
-                THEN 'has a file_id that is no id'
-            ELSE (
-                SELECT min(format('has a %s that is a JSON %s, not a string', f.key, jsonb_typeof(f.value)))
-                FROM jsonb_each(e.value - 'file_id'::text) f
-                WHERE jsonb_typeof(f.value) NOT IN ('string', 'null')
-            )
-        END
-    ) p (fault)
-    WHERE p.fault IS NOT NULL
-    ORDER BY e.ordinality
-    LIMIT 1;
-    IF FOUND THEN
-        PERFORM @extschema@._refuse(message.ordinal, '22023'::text, NULL::text, format('attachments[%s] %s', bad.place, bad.fault), remedy);
-    END IF;
-END;
-$$;
-COMMENT ON FUNCTION @extschema@._check_attachments(@extschema@._message) IS
-    'Internal. Raises the reason for which the attachments of a message are not of the right form.';
-
 CREATE FUNCTION @extschema@._has_attachments(mail bigint, attachments jsonb) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
