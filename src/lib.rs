@@ -12,6 +12,7 @@
 //! | [`cursor`] | where a session's scans start |
 //! | [`pending`] | what a statement reads in `jobs` |
 //! | [`outbox`] | locks of a claim; templates |
+//! | [`events`] | verifying and reading what providers report |
 //! | [`restore`] | what triggers, and transactions that hand out, do while a dump is restored |
 //! | [`version`] | the version of the library, for SQL |
 //! | [`worker`] | the launcher, and the worker of each database |
@@ -24,6 +25,7 @@ use pgrx::prelude::*;
 
 mod accounts;
 mod cursor;
+mod events;
 mod install;
 mod outbox;
 mod pending;

@@ -219,6 +219,11 @@ fn _lease() -> i32 {
     LEASE.get()
 }
 
+/// `mailroom.retention`.
+pub fn retention() -> Duration {
+    Duration::from_secs(u64::try_from(RETENTION.get()).unwrap_or(0))
+}
+
 #[pg_extern(sql = false)]
 fn _retention() -> i32 {
     RETENTION.get()

@@ -97,13 +97,26 @@ SELECT
     o.claimed_by, o.transport, p.response_code, p.error, o.provider_id
 FROM @extschema@.outbox o
 LEFT JOIN @extschema@.outbox_attempts p ON p.outbox_id = o.id AND p.attempt = o.failed_attempts + 1 AND p.outcome = 'partial'
-WHERE o.state IN ('claimed', 'sent')
+WHERE o.state = 'claimed'
+   OR o.state = 'sent' AND (o.claimed_at IS NOT NULL OR o.failed_attempts = 0)
 UNION ALL
--- The end of a mail that was not sent, unless its last attempt already shows it.
-SELECT o.id, NULL, o.state::text, NULL, o.ended_at, NULL, NULL, o.transport, NULL, o.last_error, NULL
+-- The end of a mail, unless its last attempt already shows it.
+SELECT
+    o.id, NULL, o.state::text, NULL, o.ended_at, NULL, NULL, o.transport, NULL,
+    CASE o.state
+        WHEN 'sent' THEN 'settled by delivery_events ' || (SELECT min(e.id) FROM @extschema@.delivery_events e WHERE e.outbox_id = o.id AND e.type NOT IN ('rejected', 'failed', 'suppressed'))
+        ELSE o.last_error
+    END,
+    o.provider_id
 FROM @extschema@.outbox o
 WHERE o.state IN ('cancelled', 'expired')
-   OR (o.state = 'error' AND o.claimed_at IS NULL);
+   OR o.state IN ('error', 'sent') AND o.claimed_at IS NULL AND (o.state = 'error' OR o.failed_attempts > 0)
+UNION ALL
+-- What the provider told afterwards.
+SELECT
+    e.outbox_id, NULL, e.type::text, NULL, e.occurred_at, NULL, NULL, e.transport, NULL, nullif(concat_ws(' ', e.status, e.reason), ''), NULL
+FROM @extschema@.delivery_events e
+WHERE e.outbox_id IS NOT NULL;
 -- What a settle writes. Without the id: see 85_columns.sql.
 CREATE VIEW @extschema@._new_attempts AS
 SELECT
@@ -112,4 +125,4 @@ FROM @extschema@.outbox_attempts a;
 COMMENT ON VIEW @extschema@._new_attempts IS 'Internal. Takes new rows of outbox_attempts.';
 
 COMMENT ON VIEW @extschema@.outbox_history IS
-    'The history of each mail, without addresses and contents: one row for each attempt, and one for its end if it was not sent. Example: SELECT * FROM outbox_history WHERE outbox_id = 42 ORDER BY ended_at';
+    'The history of each mail, without addresses and contents: one row for each attempt, one for its end if no attempt shows it, and one for each event. Example: SELECT * FROM outbox_history WHERE outbox_id = 42 ORDER BY ended_at';

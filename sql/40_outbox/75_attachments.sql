@@ -356,10 +356,11 @@ CREATE FUNCTION @extschema@._outbox_forget_attachments() RETURNS trigger
 AS $$
 BEGIN
     DELETE FROM @extschema@.outbox_attachments;
+    DELETE FROM @extschema@.delivery_events e WHERE e.outbox_id IS NOT NULL;
     RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._outbox_forget_attachments() IS 'Internal. Deletes the attachments of all mail, whose ids other mail may get.';
+COMMENT ON FUNCTION @extschema@._outbox_forget_attachments() IS 'Internal. Deletes the attachments and events of all mail, whose ids other mail may get.';
 
 CREATE TRIGGER outbox_forget_attachments
     AFTER TRUNCATE ON @extschema@.outbox

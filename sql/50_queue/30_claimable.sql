@@ -38,6 +38,18 @@ $$;
 COMMENT ON FUNCTION @extschema@._passes_by(text, tid[]) IS
     'Internal. What to do after a change of these rows failed with this SQLSTATE: true to leave the only one of them, false to change them one at a time, NULL to raise the error.';
 
+CREATE FUNCTION @extschema@._is_known_to_be_sent(mail bigint, failed_attempts integer, batch uuid) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- A mail that was not tried has no events, and a batch that its provider recognises is repeated as a whole.
+    RETURN failed_attempts > 0 AND batch IS NULL AND coalesce(@extschema@._proven_state(mail, NULL::timestamptz) = 'sent', false);
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._is_known_to_be_sent(bigint, integer, uuid) IS
+    'Internal. Whether an event proves that a scheduled mail with this many failed attempts, in this batch, was sent.';
+
 CREATE FUNCTION @extschema@._end_useless(doomed tid[], moment timestamptz) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -57,17 +69,20 @@ BEGIN
         SELECT
             o.ctid AS place,
             CASE
+                WHEN s.is_sent THEN 'sent'
                 WHEN o.expires_at <= _end_useless.moment THEN 'expired'
                 WHEN o.token_id IS NOT NULL AND v.token_id IS NULL THEN 'cancelled'
                 ELSE v.final
             END AS final,
             CASE
+                WHEN s.is_sent THEN NULL
                 WHEN o.expires_at <= _end_useless.moment THEN 'expired before it was sent'
                 WHEN v.token_id IS NULL THEN 'token was deleted'
                 ELSE v.reason
             END AS reason
         FROM @extschema@.outbox o
         LEFT JOIN LATERAL (SELECT e.* FROM @extschema@._token_ends e WHERE e.token_id = o.token_id OFFSET 0) v ON true
+        CROSS JOIN LATERAL (SELECT @extschema@._is_known_to_be_sent(o.id, o.failed_attempts, o.batch) AS is_sent OFFSET 0) s
         WHERE o.ctid = ANY (local.locked)
     )
     UPDATE @extschema@.outbox o
@@ -90,7 +105,7 @@ EXCEPTION
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._end_useless(tid[], timestamptz) IS
-    'Internal. Ends these scheduled rows, which have expired or whose token is no longer good; leaves those that others hold, and those that cannot be changed.';
+    'Internal. Ends these scheduled rows, which have expired, whose token is no longer good, or which were sent after all; leaves those that others hold, and those that cannot be changed.';
 
 CREATE FUNCTION @extschema@._judge(
     candidates tid[],
@@ -118,6 +133,7 @@ BEGIN
             JOIN @extschema@.outbox o ON o.ctid = c.place
             WHERE o.token_id IS NULL
               AND (o.expires_at <= _judge.moment) IS NOT TRUE
+              AND NOT @extschema@._is_known_to_be_sent(o.id, o.failed_attempts, o.batch)
             ORDER BY c.number
         );
         RETURN;
@@ -127,7 +143,11 @@ BEGIN
         FROM @extschema@.outbox o
         LEFT JOIN LATERAL (SELECT e.eligible FROM @extschema@._token_ends e WHERE e.token_id = o.token_id OFFSET 0) v ON true
         WHERE o.ctid = ANY (_judge.candidates)
-          AND (o.expires_at <= _judge.moment OR (o.token_id IS NOT NULL AND v.eligible IS NOT TRUE))
+          AND (
+              o.expires_at <= _judge.moment
+              OR (o.token_id IS NOT NULL AND v.eligible IS NOT TRUE)
+              OR @extschema@._is_known_to_be_sent(o.id, o.failed_attempts, o.batch)
+          )
     );
     IF doomed <> '{}' THEN
         ctids := ARRAY(

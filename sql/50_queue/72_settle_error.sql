@@ -2,7 +2,7 @@
 --
 -- claimed -> error or expired, or back to scheduled for another attempt after a back-off. The rules of 70_settle.sql
 -- hold. Invariants: every failed attempt is a row of outbox_attempts; a permanent failure, or the last of max_attempts,
--- ends the mail, unless a fallback only could not carry it; error texts are cleaned of addresses, tokens and codes before a statement sees them (I7).
+-- ends the mail, unless a fallback only could not carry it; so do events that tell what became of an ambiguous one; error texts are cleaned of addresses, tokens and codes before a statement sees them (I7).
 
 -- Exponential back-off with full jitter: uniform from 0 rather than around a mean, because mails that failed together,
 -- as in an outage of a provider, would otherwise return together.
@@ -106,6 +106,7 @@ BEGIN
             coalesce(@extschema@._redact(mailroom_mark_error_many.errors[h.item], o.id), 'no reason given') AS error,
             r.returns,
             CASE
+                WHEN p.next IS NOT NULL THEN p.next::text
                 WHEN (mailroom_mark_error_many.permanent[h.item] OR o.failed_attempts + 1 >= o.max_attempts) AND NOT r.returns THEN 'error'
                 WHEN o.expires_at <= local.moment THEN 'expired'
                 ELSE 'scheduled'
@@ -131,6 +132,13 @@ BEGIN
             ) AS again
             OFFSET 0
         ) w
+        -- The webhook may have told before the sender gave up waiting.
+        CROSS JOIN LATERAL (
+            SELECT CASE
+                WHEN mailroom_mark_error_many.ambiguous[h.item] THEN @extschema@._proven_state(o.id, o.claimed_at)
+            END AS next
+            OFFSET 0
+        ) p
     ), noted AS (
         INSERT INTO @extschema@._new_attempts (
             outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error
@@ -149,9 +157,9 @@ BEGIN
             ambiguous_attempts = o.ambiguous_attempts + j.is_ambiguous::integer,
             ambiguous_alone = o.ambiguous_alone OR (j.is_ambiguous AND j.was_alone),
             batch = CASE WHEN j.next = 'scheduled' THEN mailroom_mark_error_many.batches[j.item] END,
-            last_error = j.error,
-            claimed_by = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
-            claimed_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
+            last_error = CASE WHEN j.next <> 'sent' THEN j.error END,
+            claimed_by = CASE WHEN j.next IN ('scheduled', 'sent') THEN NULL ELSE o.claimed_by END,
+            claimed_at = CASE WHEN j.next IN ('scheduled', 'sent') THEN NULL ELSE o.claimed_at END,
             claimed_until = NULL,
             updated_at = local.moment,
             ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE local.moment END
@@ -173,7 +181,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[]) IS
-    'Records for claimed mails that an attempt failed; each is scheduled again after a back-off, or ends as error or expired. Returns the ids that are settled, as mailroom_mark_sent_many.';
+    'Records for claimed mails that an attempt failed; each is scheduled again after a back-off, or ends as error or expired, or by events as sent. Returns the ids that are settled, as mailroom_mark_sent_many.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_error(
     id bigint,

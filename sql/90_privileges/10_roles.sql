@@ -1,7 +1,7 @@
 -- Roles: who they are, and that PUBLIC gets nothing.
 --
--- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them. Six are for people
--- and programs; the files after this one grant each what it needs, each line with its reason. The seventh,
+-- The roles belong to the cluster, so a second database finds them and DROP EXTENSION leaves them. Seven are for people
+-- and programs; the files after this one grant each what it needs, each line with its reason. The eighth,
 -- mailroom_definer, has no members and cannot log in: it owns the SECURITY DEFINER functions and the views. A
 -- superuser's functions would lend superuser rights to every trigger that they fire, and functions of mailroom_admin
 -- could be altered by its members, for a superuser to run.
@@ -18,7 +18,7 @@ DECLARE
 BEGIN
     FOREACH role_name IN ARRAY
         ARRAY[
-            'mailroom_app', 'mailroom_sender', 'mailroom_collector', 'mailroom_monitor', 'mailroom_support', 'mailroom_admin',
+            'mailroom_app', 'mailroom_sender', 'mailroom_collector', 'mailroom_monitor', 'mailroom_support', 'mailroom_receiver', 'mailroom_admin',
             'mailroom_definer'
         ]
     LOOP
@@ -67,7 +67,7 @@ $$;
 
 -- Every role has to resolve names.
 GRANT USAGE ON SCHEMA @extschema@ TO
-    mailroom_app, mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_support, mailroom_admin, mailroom_definer;
+    mailroom_app, mailroom_sender, mailroom_collector, mailroom_monitor, mailroom_support, mailroom_receiver, mailroom_admin, mailroom_definer;
 
 -- Long because each kind of object needs a statement of its own.
 CREATE FUNCTION @extschema@._close(objects oid[]) RETURNS void

@@ -13,6 +13,7 @@ GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mai
 GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_files, @extschema@.outbox_attachments TO mailroom_admin;
 GRANT SELECT ON @extschema@._needed_files TO mailroom_admin;
+GRANT SELECT, INSERT, DELETE ON @extschema@.delivery_events TO mailroom_admin;
 GRANT SELECT, INSERT ON @extschema@._new_files TO mailroom_admin;
 GRANT INSERT (mail, ordinal, attachments), SELECT ON @extschema@._new_attachments TO mailroom_admin;
 GRANT SELECT, UPDATE (last_seq) ON @extschema@.jobs TO mailroom_admin;
@@ -36,7 +37,7 @@ GRANT INSERT ON @extschema@._new_attempts, @extschema@._new_job_runs TO mailroom
 GRANT INSERT (ids, change, send_at), SELECT ON @extschema@._own_changes TO mailroom_admin;
 GRANT SELECT ON @extschema@._own_item_keys TO mailroom_admin;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
-    @extschema@.outbox_attempts_id_seq, @extschema@.outbox_files_id_seq, @extschema@.outbox_attachments_id_seq, @extschema@.job_runs_id_seq, @extschema@.link_requests_id_seq TO mailroom_admin;
+    @extschema@.outbox_attempts_id_seq, @extschema@.outbox_files_id_seq, @extschema@.outbox_attachments_id_seq, @extschema@.delivery_events_id_seq, @extschema@.job_runs_id_seq, @extschema@.link_requests_id_seq TO mailroom_admin;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq, @extschema@._spent_minute, @extschema@._spent_hour,
     @extschema@._spent_day, @extschema@._spent_month TO mailroom_admin;
 

@@ -36,6 +36,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_send,
     @extschema@.mailroom_send_many(jsonb),
     @extschema@.mailroom_add_file(bytea),
+    @extschema@.mailroom_receive(text, jsonb, bytea),
     @extschema@.mailroom_cancel(bigint),
     @extschema@.mailroom_cancel_item(text),
     @extschema@.mailroom_reschedule(bigint, timestamptz),

@@ -21,12 +21,16 @@ GRANT UPDATE (
 GRANT SELECT ON @extschema@.outbox_attempts TO mailroom_sender;
 GRANT INSERT ON @extschema@._new_attempts TO mailroom_sender;
 GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
+-- Whether events prove that a mail was sent.
+GRANT SELECT (outbox_id, type, received_at) ON @extschema@.delivery_events TO mailroom_sender;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_attempts_id_seq TO mailroom_sender;
 -- `mailroom check` and `mailroom send` tell the versions of library and SQL.
 GRANT EXECUTE ON FUNCTION @extschema@._library_version(), @extschema@.mailroom_version() TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
     @extschema@._first_attempt_at(bigint),
     @extschema@._may_have_arrived(bigint),
+    @extschema@._proven_state(bigint, timestamptz),
+    @extschema@._is_known_to_be_sent(bigint, integer, uuid),
     @extschema@._batch_limit(),
     @extschema@._max_attempts(),
     @extschema@._urgent_priority(),

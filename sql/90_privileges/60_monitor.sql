@@ -11,6 +11,9 @@ GRANT SELECT (id, requested_at) ON @extschema@.link_requests TO mailroom_monitor
 -- All columns but refused_recipients.
 GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error)
     ON @extschema@.outbox_attempts TO mailroom_monitor;
+-- All columns but recipient and detail.
+GRANT SELECT (id, event_key, outbox_id, transport, type, is_permanent, reason, status, occurred_at, received_at)
+    ON @extschema@.delivery_events TO mailroom_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@._first_read(bigint), @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
     @extschema@._scheduled_transports(), @extschema@._library_version(), @extschema@.mailroom_version() TO mailroom_monitor;
 GRANT SELECT (

@@ -12,6 +12,7 @@ GRANT SELECT (subject, item_key, group_key, enqueued_by, provider_id) ON @extsch
 GRANT SELECT (attachment_bytes) ON @extschema@.outbox TO mailroom_support;
 -- Not the contents.
 GRANT SELECT ON @extschema@.outbox_attachments TO mailroom_support;
+GRANT SELECT ON @extschema@.delivery_events TO mailroom_support;
 GRANT SELECT (refused_recipients) ON @extschema@.outbox_attempts TO mailroom_support;
 GRANT INSERT (ids, change, send_at), SELECT (done) ON @extschema@._own_changes TO mailroom_support;
 GRANT SELECT ON @extschema@._token_ends TO mailroom_support;

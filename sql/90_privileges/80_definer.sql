@@ -20,7 +20,7 @@ GRANT SELECT, INSERT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_d
 GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mailroom_definer;
 -- And the columns of 85_columns.sql.
 GRANT INSERT (transport), UPDATE (
-    secrets, state, send_at, max_attempts, last_error, claimed_by, claimed_at, claimed_until, updated_at, ended_at
+    secrets, state, send_at, max_attempts, last_error, claimed_by, claimed_at, claimed_until, batch, updated_at, ended_at
 ), DELETE ON @extschema@.outbox TO mailroom_definer;
 -- UPDATE of one column is the right to lock rows.
 GRANT SELECT, UPDATE (id), DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
@@ -30,6 +30,10 @@ GRANT SELECT, INSERT (outbox_id, position, file_id, filename, content_type, cont
     ON @extschema@.outbox_attachments TO mailroom_definer;
 GRANT UPDATE (attachment_bytes) ON @extschema@.outbox TO mailroom_definer;
 GRANT SELECT ON @extschema@._needed_files TO mailroom_definer;
+-- What providers report, and its purge.
+GRANT SELECT, INSERT (event_key, outbox_id, transport, type, is_permanent, reason, recipient, status, detail, occurred_at), UPDATE (id), DELETE
+    ON @extschema@.delivery_events TO mailroom_definer;
+GRANT USAGE ON SEQUENCE @extschema@.delivery_events_id_seq TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_files_id_seq, @extschema@.outbox_attachments_id_seq TO mailroom_definer;
 -- Through _new_attempts and _new_job_runs.
 GRANT INSERT (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error, refused_recipients)
@@ -50,6 +54,7 @@ GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, 
     TO mailroom_definer;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_outbox, @extschema@._purged_tokens, @extschema@._purged_link_requests,
     @extschema@._purged_outbox_attempts, @extschema@._purged_outbox_attachments, @extschema@._purged_outbox_files,
+    @extschema@._purged_delivery_events,
     @extschema@._purged_job_runs TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
@@ -136,6 +141,14 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._refuse(integer, text, text, text, text),
     @extschema@._refuse_size(integer, text, bigint),
     @extschema@._refuse_lost(integer),
+    @extschema@._bare_addresses(text[]),
+    @extschema@._receive(text, text, text, bytea),
+    @extschema@._read_report(text, text),
+    @extschema@._record_events(text, jsonb),
+    @extschema@._settle_by_events(bigint[]),
+    @extschema@._proven_state(bigint, timestamptz),
+    @extschema@._passes_by(text, tid[]),
+    @extschema@._note_refused(bigint, text),
     @extschema@._is_callers_role(name, name),
     @extschema@._refuse_attached_twice(oid, text),
     @extschema@._warn_unfollowed(oid, text, text),

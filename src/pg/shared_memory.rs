@@ -119,8 +119,8 @@ pub struct Wakeup {
     pub due: AtomicI64,
     /// What `mailroom_status()` shows about the worker.
     pub status: Status,
-    /// When each of the two log lines about abuse was last written, as a time of [`Status`].
-    pub logged: [AtomicI64; 2],
+    /// When each kind of log line about abuse was last written, as a time of [`Status`].
+    pub logged: [AtomicI64; 3],
 }
 
 /// What a worker publishes about itself. Each field is correct by itself, but fields may be from different moments.

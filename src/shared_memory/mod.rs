@@ -9,11 +9,11 @@
 //! | [`mail_due`] | announcements of due mail and of claims |
 //! | [`senders`] | NOTIFY to other senders than the worker |
 //! | [`status`] | what `mailroom_status()` shows about the worker |
-//! | `abuse_log` | log lines about abuse of links |
+//! | [`abuse_log`] | log lines about abuse of links and webhooks |
 
 #![forbid(unsafe_code)]
 
-mod abuse_log;
+pub mod abuse_log;
 pub mod announce;
 pub mod mail_due;
 pub mod registry;

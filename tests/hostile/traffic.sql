@@ -127,6 +127,13 @@ SELECT * FROM @s@.mailroom_attachments(1::bigint);
 
 DO $$ BEGIN PERFORM @s@.mailroom_send_many('[{"recipients": "c@example.com", "subject": "S", "body_text": "T", "attachments": [{"filename": "a.txt", "content": "?"}]}]'::pg_catalog.jsonb); EXCEPTION WHEN invalid_parameter_value THEN NULL; END $$;
 
+SELECT @s@.mailroom_report(''::pg_catalog.text, pg_catalog.jsonb_build_array(
+    pg_catalog.jsonb_build_object('type', 'delivered', 'event_id', '1', 'message_id', message_id),
+    pg_catalog.jsonb_build_object('type', 'bounced', 'message_id', message_id, 'recipient', 'c@example.com')
+)) FROM @s@.outbox WHERE id OPERATOR(pg_catalog.=) (SELECT pg_catalog.max(id) FROM @s@.outbox);
+
+DO $$ BEGIN PERFORM @s@.mailroom_receive('main'::pg_catalog.text, '{}'::pg_catalog.jsonb, ''::pg_catalog.bytea); EXCEPTION WHEN object_not_in_prerequisite_state OR undefined_object THEN NULL; END $$;
+
 SELECT @s@._refuse_size(1::integer, ''::pg_catalog.text, 1::bigint);
 
 DO $$ BEGIN PERFORM @s@._refuse_lost(1::integer); EXCEPTION WHEN object_not_in_prerequisite_state THEN NULL; END $$;

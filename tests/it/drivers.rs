@@ -11,16 +11,18 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use self::calls::calls;
+use self::calls::{TRANSPORTS, calls};
+use crate::cluster::transports::FILE;
 use crate::cluster::{Cluster, eventually, number};
 use crate::pooler::Pooler;
 use bytes::BytesMut;
 use postgres::types::{Format, IsNull, ToSql, Type};
 use serde_json::{Value, json};
 
-/// Starts a server whose worker does not collect tokens.
+/// Starts a server whose worker does not collect tokens, and that knows a transport.
 fn cluster() -> Cluster {
-    Cluster::start(&["mailroom.collect = off"])
+    let file = format!("mailroom.transports_file = '{FILE}'");
+    Cluster::start_with_file(&["mailroom.collect = off", &file], FILE, TRANSPORTS)
 }
 
 /// Creates a database for one driver and returns its name. Fails if `calls` leaves out a public function.

@@ -70,6 +70,7 @@ mod docs;
 mod drivers;
 mod dump;
 mod encodings;
+mod events;
 mod fleet;
 mod frameworks;
 mod handout;

@@ -47,10 +47,10 @@ const ATTACHED: &str = "CREATE TABLE people (id bigserial PRIMARY KEY, mail text
 // database find no tokens.
 const PURGEABLE: &str = "PERFORM set_config('mailroom.retention', '7d', true); \
     PERFORM setval('_purged_' || t, 0), _scan_back('purge ' || t, 0::smallint, '-infinity', 0) \
-    FROM unnest('{outbox,tokens,link_requests,outbox_attempts,outbox_attachments,outbox_files,job_runs}'::text[]) t;";
+    FROM unnest('{outbox,tokens,link_requests,outbox_attempts,outbox_attachments,outbox_files,delivery_events,job_runs}'::text[]) t;";
 
 /// Each operation whose cost could depend on what the database contains.
-pub const OPERATIONS: [Operation; 62] = [
+pub const OPERATIONS: [Operation; 64] = [
     one(
         "sign-up",
         "",
@@ -308,6 +308,16 @@ pub const OPERATIONS: [Operation; 62] = [
         "INSERT INTO outbox (kind, recipients, subject, body_text, transport) \
          SELECT 'own', '{a@example.com}', 'Hello', 'Text', 'old' FROM generate_series(1, 100);",
         "PERFORM mailroom_reroute('old', '');",
+    ),
+    one(
+        "event of a mail",
+        SENT,
+        "PERFORM mailroom_report('', jsonb_build_array('{\"type\": \"delivered\", \"event_id\": \"new\"}'::jsonb || jsonb_build_object('message_id', (SELECT message_id FROM outbox WHERE id = kept()::bigint))));",
+    ),
+    one(
+        "events of unknown mail, 100",
+        "",
+        "PERFORM mailroom_report('', (SELECT jsonb_agg(jsonb_build_object('type', 'complained', 'event_id', i::text, 'provider_id', i::text, 'recipient', 'a@example.com', 'message_id', gen_random_uuid())) FROM generate_series(1, 100) i));",
     ),
     one("purge, 1000", PURGEABLE, "PERFORM mailroom_purge(1000);"),
     one("the worker's upkeep", "", "PERFORM _maintain_outbox();"),

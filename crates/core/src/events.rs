@@ -9,6 +9,7 @@
 //! | `verify` | passwords, message authentication codes and times |
 //! | `reported` | an event as its provider reports it, and its normal form |
 //! | `reply` | what the reply of a mail server says of the mailbox |
+//! | [`report`] | events as programs report them, and as SQL takes them |
 //! | `json`, `timestamp` | reading payloads |
 //!
 //! The caller passes the time, the headers, the body and the secrets; nothing here reads a clock, a file or a table. A
@@ -27,6 +28,7 @@ mod mailgun;
 mod postmark;
 mod receiver;
 mod reply;
+pub mod report;
 mod reported;
 mod resend;
 mod sendgrid;
@@ -39,6 +41,11 @@ mod verify;
 
 pub use receiver::Receiver;
 pub use reported::key;
+
+/// The providers whose events are understood, as in the transports file.
+pub const PROVIDERS: [&str; 5] = ["ses", "sendgrid", "postmark", "resend", "mailgun"];
+/// The key of the transports file with the secrets.
+pub(crate) const EVENT_SECRET: &str = "event_secret";
 
 /// Maximum size of a body in bytes. SendGrid's have up to 768 kB, and those of SNS 256 kB.
 pub const BODY_MAX: usize = 4 * 1024 * 1024;
@@ -65,6 +72,18 @@ pub enum EventType {
 }
 
 impl EventType {
+    /// Every type.
+    pub const ALL: [Self; 8] = [
+        Self::Accepted,
+        Self::Delivered,
+        Self::Deferred,
+        Self::Bounced,
+        Self::Rejected,
+        Self::Complained,
+        Self::Unsubscribed,
+        Self::Failed,
+    ];
+
     /// The label.
     pub fn name(self) -> &'static str {
         match self {
@@ -100,6 +119,17 @@ pub enum RejectReason {
 }
 
 impl RejectReason {
+    /// Every reason.
+    pub const ALL: [Self; 7] = [
+        Self::Invalid,
+        Self::Bounced,
+        Self::TimedOut,
+        Self::Blocked,
+        Self::Spam,
+        Self::Unsubscribed,
+        Self::Other,
+    ];
+
     /// The label.
     pub fn name(self) -> &'static str {
         match self {

@@ -7,6 +7,20 @@ pub type Call = (&'static str, Value, &'static str);
 
 const ID: &str = "0197c5d0-0000-7000-8000-000000000001";
 
+/// What a webhook of Postmark posts, with the password of [`TRANSPORTS`].
+const POSTED: &str = r#"{"RecordType": "Delivery", "MessageID": "a", "Recipient": "c@example.com", "DeliveredAt": "2026-01-01T00:00:00Z",
+    "Details": "250 \u00e9 \\ '", "Metadata": {"message_id": "0197c5d0-0000-7000-8000-000000000001", "outbox_id": "2"}}"#;
+
+/// `mailroom:hunter2`.
+const AUTHORIZATION: &str = "Basic bWFpbHJvb206aHVudGVyMg==";
+
+pub const TRANSPORTS: &str = "[transports.main]\nprovider = \"postmark\"\nfrom = \"shop@example.com\"\n\
+    api_key = \"key\"\nevent_secret = \"mailroom:hunter2\"\n";
+
+fn hex(text: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
 const LATER: &str = "2040-01-01T00:00:00+00:00";
 
 pub fn calls() -> Vec<Call> {
@@ -197,6 +211,22 @@ pub fn calls() -> Vec<Call> {
             "00ff5c",
         ),
         ("SELECT mailroom_cancel($1)::text", json!([5]), "true"),
+        // Events: the bytes of a body as they came, with a backslash and letters beyond ASCII.
+        (
+            "SELECT outcome::text FROM mailroom_receive($1, $2, $3)",
+            json!(["main", {"json": {"Authorization": AUTHORIZATION}}, {"bytes": hex(POSTED)}]),
+            "recorded",
+        ),
+        (
+            "SELECT mailroom_report($1, $2)::text",
+            json!(["main", {"json": [{"type": "delivered", "event_id": "1", "message_id": ID}]}]),
+            "1",
+        ),
+        (
+            "SELECT detail FROM delivery_events WHERE detail <> $1",
+            json!([""]),
+            "250 é \\ '",
+        ),
         // Accounts and links.
         (
             "INSERT INTO accounts (email, login) VALUES ($1, $2) RETURNING id::text",

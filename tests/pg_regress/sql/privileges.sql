@@ -21,7 +21,7 @@ CREATE EXTENSION mailroom;
 CREATE ROLE mail_nobody;
 CREATE TEMPORARY TABLE who (place, name) AS VALUES
     (1, 'mail_nobody'), (2, 'mailroom_app'), (3, 'mailroom_sender'), (4, 'mailroom_collector'), (5, 'mailroom_monitor'),
-    (6, 'mailroom_support'), (7, 'mailroom_admin'), (8, 'mailroom_definer');
+    (6, 'mailroom_support'), (7, 'mailroom_receiver'), (8, 'mailroom_admin'), (9, 'mailroom_definer');
 CREATE TEMPORARY VIEW members AS
 SELECT d.classid, d.objid
 FROM pg_depend d

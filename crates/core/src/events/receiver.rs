@@ -2,12 +2,13 @@
 
 use zeroize::Zeroizing;
 
+use super::EVENT_SECRET;
 use super::mailgun::SigningKey;
 use super::reported::Reported;
 use super::resend::Secret;
 use super::sendgrid::PublicKey;
 use super::sns::{Certificate, Kind, Message, Topic};
-use super::verify::{self, EVENT_SECRET, Password};
+use super::verify::{self, Password};
 use super::{BODY_MAX, Received, Request, mailgun, postmark, resend, sendgrid, ses};
 use crate::transport::invalid::Invalid;
 

@@ -130,7 +130,7 @@ pub fn key(
 }
 
 /// The key of an address with or without a name.
-fn address_key(mailbox: &str) -> Option<String> {
+pub(super) fn address_key(mailbox: &str) -> Option<String> {
     let mailbox = Mailbox::parse(mailbox).ok()?;
     let key = address::key(mailbox.address()).ok()?;
     Some(key.into_owned())
@@ -141,7 +141,7 @@ fn positive(text: &str) -> Option<i64> {
     text.parse().ok().filter(|id| is_number && *id > 0)
 }
 
-fn uuid(text: &str) -> Option<Uuid> {
+pub(super) fn uuid(text: &str) -> Option<Uuid> {
     (text.len() == UUID_LEN)
         .then(|| Uuid::try_parse(text).ok())
         .flatten()

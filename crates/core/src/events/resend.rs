@@ -13,9 +13,10 @@ use serde_json::value::RawValue;
 use subtle::{Choice, ConstantTimeEq};
 use zeroize::Zeroizing;
 
+use super::EVENT_SECRET;
 use super::json::{List, Scalar, nested};
 use super::reported::{self, Identity, Ids, MailIds, Reported};
-use super::verify::{self, EVENT_SECRET, MAC_LEN};
+use super::verify::{self, MAC_LEN};
 use super::{EventType, Received, RejectReason, Request, timestamp};
 use crate::transport::invalid::Invalid;
 

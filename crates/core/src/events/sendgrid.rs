@@ -10,9 +10,10 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::EVENT_SECRET;
 use super::json::{List, Scalar};
 use super::reported::{self, Identity, Ids, Reported};
-use super::verify::{self, EVENT_SECRET};
+use super::verify;
 use super::{EventType, Received, RejectReason, Request, timestamp};
 use crate::transport::invalid::Invalid;
 

@@ -12,11 +12,9 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 use zeroize::Zeroizing;
 
-use super::{Received, Request, timestamp};
+use super::{EVENT_SECRET, Received, Request, timestamp};
 use crate::transport::invalid::Invalid;
 
-/// The key of the transports file with the secrets.
-pub(super) const EVENT_SECRET: &str = "event_secret";
 /// Characters of a time in seconds since 1970, until the year 2286. What is signed has no separator behind the time, so its
 /// length must be known.
 const TIMESTAMP_LEN: usize = 10;

@@ -49,6 +49,8 @@ pub struct DeliveryConfig {
     pub rate: Option<Rate>,
     /// How many ambiguous attempts of one mail are repeated.
     pub max_ambiguous: i32,
+    /// Whether events of the provider are expected, which tell what became of an ambiguous attempt.
+    pub has_events: bool,
     /// Allowed sender addresses, `*@domain` for all addresses of a domain; empty if neither these nor `from` are given. Mail
     /// without a sender of its own is from `from` in any case.
     pub allow_from: Vec<String>,
@@ -111,6 +113,7 @@ mod tests {
             concurrency: 1,
             rate: None,
             max_ambiguous: 1,
+            has_events: false,
             allow_from: vec!["*@example.com".to_owned()],
             account: "small".to_owned(),
         }

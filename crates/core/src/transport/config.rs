@@ -15,6 +15,7 @@ use super::providers::Provider;
 use super::providers::mailbox;
 use super::rate::Rate;
 use super::single::Single;
+use crate::events::Receiver;
 use crate::secret_file;
 
 mod error;
@@ -78,9 +79,29 @@ pub enum Method {
 impl TransportConfig {
     /// Whether this database may use the transport.
     pub fn serves(&self, database: &str) -> bool {
-        let databases = self.databases.as_ref();
-        databases.is_none_or(|names| names.iter().any(|name| name == database))
+        serves(self.databases.as_deref(), database)
     }
+}
+
+/// What receives the events of a transport.
+pub struct TransportEvents {
+    /// The name of the transport.
+    pub name: String,
+    /// The databases that may use the transport; `None` for all.
+    databases: Option<Vec<String>>,
+    /// `None` if the file does not say how events are verified.
+    pub receiver: Option<Receiver>,
+}
+
+impl TransportEvents {
+    /// Whether this database may use the transport.
+    pub fn serves(&self, database: &str) -> bool {
+        serves(self.databases.as_deref(), database)
+    }
+}
+
+fn serves(databases: Option<&[String]>, database: &str) -> bool {
+    databases.is_none_or(|names| names.iter().any(|name| name == database))
 }
 
 /// Reads and checks the file and all files that it names; their names are relative to its directory. The transports are
@@ -89,7 +110,42 @@ impl TransportConfig {
 /// # Errors
 /// The first error found.
 pub fn load(path: &Path) -> Result<Vec<TransportConfig>, ConfigError> {
-    let transports = || {
+    in_file(path, parse)
+}
+
+/// Reads from the file how the events of each transport are verified, without the credentials for sending and without
+/// certificates.
+///
+/// # Errors
+/// The first error found among the keys that it reads.
+pub fn load_events(path: &Path) -> Result<Vec<TransportEvents>, ConfigError> {
+    in_file(path, |content, base| {
+        sections(content, base, |section| {
+            let provider = section.provider()?;
+            section.check_names(provider)?;
+            Ok(TransportEvents {
+                name: section.name.to_owned(),
+                databases: databases(section)?,
+                receiver: section.receiver(provider)?,
+            })
+        })
+    })
+}
+
+/// Parses a transports file with this content in the directory `base`.
+///
+/// # Errors
+/// The first error found.
+pub fn parse(content: &str, base: &Path) -> Result<Vec<TransportConfig>, ConfigError> {
+    let mut system = System::default();
+    sections(content, base, |section| build(section, &mut system))
+}
+
+fn in_file<T>(
+    path: &Path,
+    parse: impl FnOnce(&str, &Path) -> Result<T, ConfigError>,
+) -> Result<T, ConfigError> {
+    let parsed = || {
         let (content, _) = secret_file::read(path).map_err(ConfigError::of_file)?;
         let content = std::str::from_utf8(&content).map_err(|error| {
             let before = content.iter().take(error.valid_up_to());
@@ -102,14 +158,15 @@ pub fn load(path: &Path) -> Result<Vec<TransportConfig>, ConfigError> {
         })?;
         parse(content, path.parent().unwrap_or(Path::new("")))
     };
-    transports().map_err(|error| error.in_file(path))
+    parsed().map_err(|error| error.in_file(path))
 }
 
-/// Parses a transports file with this content in the directory `base`.
-///
-/// # Errors
-/// The first error found.
-pub fn parse(content: &str, base: &Path) -> Result<Vec<TransportConfig>, ConfigError> {
+/// What `read` makes of each transport's table.
+fn sections<T>(
+    content: &str,
+    base: &Path,
+    mut read: impl FnMut(&Section<'_>) -> Result<T, ConfigError>,
+) -> Result<Vec<T>, ConfigError> {
     let file = DeTable::parse(content).map_err(|error| syntax_error(content, &error))?;
     let mut tables = Vec::new();
     for (name, value) in file.get_ref() {
@@ -125,7 +182,6 @@ pub fn parse(content: &str, base: &Path) -> Result<Vec<TransportConfig>, ConfigE
         tables.extend(table);
     }
     tables.sort_unstable_by_key(|(name, _)| name.span().start);
-    let mut system = System::default();
     let mut transports = Vec::new();
     for (name, value) in tables {
         let line = line_of(content, name.span().start);
@@ -138,10 +194,7 @@ pub fn parse(content: &str, base: &Path) -> Result<Vec<TransportConfig>, ConfigE
             let problem = format!("transport \"{}\" is not a table", name.get_ref());
             return Err(ConfigError::new(line, problem, TABLES));
         };
-        transports.push(build(
-            &Section::new(content, base, name, table),
-            &mut system,
-        )?);
+        transports.push(read(&Section::new(content, base, name, table))?);
     }
     Ok(transports)
 }
@@ -183,18 +236,23 @@ fn build(section: &Section<'_>, system: &mut System) -> Result<TransportConfig, 
         max_ambiguous: section
             .number("max_ambiguous", 0..=100)?
             .unwrap_or(MAX_AMBIGUOUS),
+        has_events: section.receiver(provider_name)?.is_some(),
         allow_from: allow_from(section, from)?,
         account: [section.name, provider_name, &made.account].join("\n"),
     };
     Ok(TransportConfig {
         name: section.name.into(),
         provider_name,
-        databases: section.list("databases", "the name of a database", |name| {
-            (!name.is_empty()).then(|| name.to_owned())
-        })?,
+        databases: databases(section)?,
         delivery,
         method: made.method,
         state,
+    })
+}
+
+fn databases(section: &Section<'_>) -> Result<Option<Vec<String>>, ConfigError> {
+    section.list("databases", "the name of a database", |name| {
+        (!name.is_empty()).then(|| name.to_owned())
     })
 }
 

@@ -103,6 +103,7 @@ mod tests {
             concurrency: 8,
             rate: None,
             max_ambiguous: 1,
+            has_events: false,
             allow_from: Vec::new(),
             account: ACCOUNT.to_owned(),
         };

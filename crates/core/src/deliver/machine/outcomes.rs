@@ -19,6 +19,9 @@ const SETTLE_DELAY: Duration = Duration::from_millis(5);
 /// The same while [`SETTLE_AT`] mails or more are sent in 100 ms.
 const BUSY_SETTLE_DELAY: Duration = Duration::from_millis(20);
 
+/// How long a mail that may have arrived waits for an event of the provider, at most.
+const EVENT_PATIENCE: Duration = Duration::from_secs(60);
+
 /// A request that has ended, as far as each of its mails depends on it.
 struct EndedRequest {
     number: u64,
@@ -288,8 +291,18 @@ impl Deliverer {
         let attempt = FailedAttempt {
             permanent: !is_recognized && mail.ambiguous_attempts >= self.max_ambiguous(),
             ambiguity,
+            retry_after: (!is_recognized && self.has_events()).then(|| wait_for_event(mail, now)),
             ..request.failed_attempt(format!("may have been sent: {in_batch}{reason}"))
         };
         self.fail(mail, attempt);
     }
+}
+
+/// How long a mail that may have arrived waits for an event that tells, before it is sent again.
+fn wait_for_event(mail: &Mail, now: Time) -> Duration {
+    let since_claim = now.saturating_sub(mail.claimed_at);
+    let left = mail
+        .expires_in
+        .map(|after| after.saturating_sub(since_claim));
+    left.map_or(EVENT_PATIENCE, |left| EVENT_PATIENCE.min(left / 3))
 }

@@ -152,6 +152,11 @@ impl Deliverer {
         config.map_or(0, |config| config.max_ambiguous)
     }
 
+    pub(super) fn has_events(&self) -> bool {
+        let config = self.config.as_ref();
+        config.is_some_and(|config| config.has_events)
+    }
+
     /// Whether it is not known how much time has passed since this mail was claimed. It must be claimed again.
     pub(super) fn has_unknown_age(&self, mail: &Mail) -> bool {
         mail.claimed_at < self.clock_jumped_at

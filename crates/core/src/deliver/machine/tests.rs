@@ -201,6 +201,7 @@ impl World {
             concurrency: self.shape.concurrency,
             rate: self.shape.rate.and_then(Rate::parse),
             max_ambiguous: self.shape.max_ambiguous,
+            has_events: false,
             allow_from: Vec::new(),
             account: "fake".to_owned(),
         }

@@ -1,5 +1,6 @@
 //! The keys of a transport, and the form of their values. Pure.
 
+use crate::events;
 use crate::transport::providers;
 
 /// The providers that do not use HTTP.
@@ -19,6 +20,8 @@ enum Of {
     Network,
     /// Those with an API key.
     ApiKey,
+    /// Those whose webhooks are understood.
+    Events,
     Only(&'static str),
 }
 
@@ -54,7 +57,7 @@ const fn secret(name: &'static str, of: Of, hint: &'static str) -> Key {
     }
 }
 
-pub(super) const KEYS: [Key; 30] = [
+pub(super) const KEYS: [Key; 32] = [
     common(
         "provider",
         // `hint` adds their names.
@@ -127,6 +130,16 @@ pub(super) const KEYS: [Key; 30] = [
         Of::Only("ses"),
         "Write the token of temporary credentials, or its file's name as session_token_file.",
     ),
+    secret(
+        "event_secret",
+        Of::Events,
+        "Write what proves that a webhook is the provider's: of resend \"whsec_\" and base64, of sendgrid the verification key, of mailgun the webhook signing key, of postmark and ses \"user:password\"; or its file's name as event_secret_file; two of them as event_secrets = [\"new\", \"old\"] or, one a line, in event_secrets_file.",
+    ),
+    own(
+        "event_topic",
+        Of::Only("ses"),
+        "Write the ARN of the SNS topic that SES publishes events to, as in \"arn:aws:sns:eu-west-1:123456789012:mail\".",
+    ),
     own(
         "region",
         Of::Only("ses"),
@@ -198,8 +211,15 @@ pub(super) const KEYS: [Key; 30] = [
         "Write \"whsec_\" and 24 to 64 bytes in base64, or the file's name as secret_file; two of them as secrets = [\"new\", \"old\"] or, one a line, in secrets_file.",
     ),
 ];
-/// The plural of `secret`.
-pub(super) const SECRETS: &str = "secrets";
+
+/// The key with several values, of a secret that can be rotated without a gap.
+pub(super) fn plural(name: &str) -> Option<&'static str> {
+    match name {
+        "secret" => Some("secrets"),
+        "event_secret" => Some("event_secrets"),
+        _ => None,
+    }
+}
 
 impl Key {
     /// Whether this provider accepts the key.
@@ -210,6 +230,7 @@ impl Key {
             Of::Http => http.is_some(),
             Of::Network => http.is_some() || provider == "smtp",
             Of::ApiKey => http.is_some_and(|entry| entry.has_api_key),
+            Of::Events => events::PROVIDERS.contains(&provider),
             Of::Only(name) => name == provider,
         }
     }
@@ -222,10 +243,12 @@ pub(super) fn providers() -> impl Iterator<Item = &'static str> {
 
 /// The key with this name, its plural, or its `_file` form.
 pub(super) fn find(name: &str) -> Option<&'static Key> {
-    let by = |name: &str| KEYS.iter().find(|key| key.name == name);
-    let singular = |name| if name == SECRETS { "secret" } else { name };
-    by(singular(name)).or_else(|| {
-        let key = by(singular(name.strip_suffix(FILE)?))?;
+    let by = |name: &str| {
+        let is_it = |key: &&Key| key.name == name || plural(key.name) == Some(name);
+        KEYS.iter().find(is_it)
+    };
+    by(name).or_else(|| {
+        let key = by(name.strip_suffix(FILE)?)?;
         key.is_secret.then_some(key)
     })
 }
@@ -244,8 +267,7 @@ pub(super) fn hint(name: &str) -> String {
 pub(super) fn names(provider: &str) -> Vec<String> {
     let mut names = Vec::new();
     for key in KEYS.iter().filter(|key| key.is_of(provider)) {
-        let plural = (key.name == "secret").then_some(SECRETS);
-        for name in [Some(key.name), plural].into_iter().flatten() {
+        for name in [Some(key.name), plural(key.name)].into_iter().flatten() {
             names.push(name.to_owned());
             if key.is_secret {
                 names.push(format!("{name}{FILE}"));
@@ -295,6 +317,7 @@ mod tests {
             ("ca_file", "ca_file"),
             ("secrets", "secret"),
             ("secrets_file", "secret"),
+            ("event_secrets_file", "event_secret"),
         ] {
             assert_eq!(find(name).unwrap().name, key);
         }

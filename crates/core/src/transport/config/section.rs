@@ -13,11 +13,12 @@ use zeroize::Zeroizing;
 
 use super::error::{ConfigError, file_hint};
 use super::{keys, values};
+use crate::events::{EVENT_SECRET, Receiver};
 use crate::secret_file::{self, Fingerprint};
 use crate::transport::credentials::Credentials;
 use crate::transport::invalid::Invalid;
 
-/// Maximum number of webhook secrets: during a rotation there are two.
+/// Maximum number of secrets of one kind: during a rotation there are two.
 const ROTATING: usize = 2;
 
 /// The table of one transport.
@@ -100,10 +101,11 @@ impl<'a> Section<'a> {
     pub(super) fn invalid(&self, invalid: &Invalid) -> ConfigError {
         let key = invalid.key;
         let in_file = format!("{key}{}", keys::FILE);
-        let several_in_file = format!("{}{}", keys::SECRETS, keys::FILE);
-        let given = [key, &in_file, keys::SECRETS, &several_in_file]
+        let several = keys::plural(key).unwrap_or(key);
+        let several_in_file = format!("{several}{}", keys::FILE);
+        let given = [key, &in_file, several, &several_in_file]
             .into_iter()
-            .find(|name| keys::hint(name) == keys::hint(key) && self.lookup(name).is_some());
+            .find(|name| self.lookup(name).is_some());
         self.error_with(given.unwrap_or(key), &invalid.to_string(), keys::hint(key))
     }
 
@@ -247,10 +249,25 @@ impl<'a> Section<'a> {
         Ok(self.text(key)?.map(|name| self.base.join(name)))
     }
 
-    /// All credentials that this provider uses and the section has.
+    /// What receives the events of this provider, if the section says how they are verified.
+    pub(super) fn receiver(&self, provider: &str) -> Result<Option<Receiver>, ConfigError> {
+        let secrets = self.secrets(EVENT_SECRET)?;
+        let topic = self.read("event_topic", PRINTABLE, printable)?;
+        if secrets.is_empty() && topic.is_none() {
+            return Ok(None);
+        }
+        let topic = topic.as_ref().map(|topic| topic.as_str());
+        let receiver = Receiver::new(self.name, provider, &secrets, topic);
+        receiver.map(Some).map_err(|invalid| self.invalid(&invalid))
+    }
+
+    /// All credentials that this provider uses for sending and the section has.
     pub(super) fn credentials(&self, provider: &str) -> Result<Credentials, ConfigError> {
         let mut credentials = Credentials::default();
         for key in keys::KEYS.iter().filter(|key| key.is_of(provider)) {
+            if key.name == EVENT_SECRET {
+                continue;
+            }
             if key.is_secret {
                 for value in self.secrets(key.name)? {
                     credentials.put(key.name, value);
@@ -269,7 +286,7 @@ impl<'a> Section<'a> {
     /// A secret, by any of its keys.
     fn secrets(&self, name: &'static str) -> Result<Vec<Zeroizing<String>>, ConfigError> {
         let in_file = format!("{name}{}", keys::FILE);
-        let several = if name == "secret" { keys::SECRETS } else { "" };
+        let several = keys::plural(name).unwrap_or("");
         let several_in_file = format!("{several}{}", keys::FILE);
         let all = [name, &in_file, several, &several_in_file];
         let mut given = all.into_iter().filter(|key| self.lookup(key).is_some());

@@ -35,6 +35,7 @@ impl Harness {
             concurrency: 8,
             rate: None,
             max_ambiguous: 1,
+            has_events: false,
             allow_from: Vec::new(),
             account: "fake".to_owned(),
         })));
