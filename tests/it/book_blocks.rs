@@ -45,6 +45,21 @@ const ELSEWHERE: [(&str, &str, &str); 17] = [
         "frameworks::django_schedules_with_the_order",
     ),
     (
+        "docs/guides/events.md",
+        "python",
+        "frameworks::routes::the_route_for_django_passes_events_on",
+    ),
+    (
+        "docs/guides/events.md",
+        "js",
+        "frameworks::routes::the_route_for_express_passes_events_on",
+    ),
+    (
+        "docs/guides/events.md",
+        "php",
+        "frameworks::routes::the_route_for_php_passes_events_on",
+    ),
+    (
         "docs/guides/node.md",
         "js",
         "frameworks::node_schedules_with_the_order",

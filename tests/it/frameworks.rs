@@ -1,5 +1,7 @@
 //! The pages "From your framework": their functions, as they are printed, schedule an order's confirmation with an
-//! attachment in the transaction of the order, as a member of `mailroom_app`.
+//! attachment in the transaction of the order, as a member of `mailroom_app`. And the routes of the page "Events".
+
+mod routes;
 
 use std::fs;
 use std::io::Write;

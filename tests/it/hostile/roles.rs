@@ -120,7 +120,7 @@ fn databases_share_the_roles_even_when_installed_at_once() {
                 &mut client,
                 "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'mailroom\\_%'"
             ),
-            7
+            8
         );
         // Each database has its own grants, so the roles can be dropped only after the last database.
         for (index, name) in databases.iter().enumerate() {

@@ -297,8 +297,8 @@ impl<'a> Section<'a> {
             let problem = format!("{other} is given besides {key}");
             return Err(self.error_with(other, &problem, "Keep one of the two."));
         }
-        // A person chooses a password; a provider issues the other secrets.
-        let form: Form = if name == "password" {
+        // A person chooses a password, also that of a webhook; a provider issues the other secrets.
+        let form: Form = if name == "password" || name == EVENT_SECRET {
             (values::TEXT, values::text)
         } else {
             (PRINTABLE, printable)

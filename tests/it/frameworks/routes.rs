@@ -1,0 +1,147 @@
+//! The routes of the page "Events", as they are printed, pass requests of a provider on: the same bytes and headers.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+
+use postgres::Client;
+
+use super::file;
+use crate::book::block;
+use crate::cluster::transports::FILE;
+use crate::cluster::{Cluster, eventually};
+use crate::counterparts::process::{Process, free_port};
+
+/// `webhook:correct-horse-battery`, as the page has it.
+const PASSWORD: &str = "Basic d2ViaG9vazpjb3JyZWN0LWhvcnNlLWJhdHRlcnk=";
+
+/// A database whose transports file is the block of the page, and a folder for a program.
+fn shop() -> (Cluster, Client, PathBuf) {
+    let file = block("docs/guides/events.md", "toml events");
+    let setting = format!("mailroom.transports_file = '{FILE}'");
+    let cluster = Cluster::start_with_file(&["mailroom.collect = off", &setting], FILE, &file);
+    // In a schema that the role finds.
+    let mut client = cluster.create_database_with_schema("app");
+    client
+        .batch_execute("CREATE ROLE web LOGIN IN ROLE mailroom_app")
+        .unwrap();
+    let folder = cluster.scratch();
+    (cluster, client, folder)
+}
+
+/// Posts to the server on this port; returns the status, and the head of the answer.
+fn post(port: u16, path: &str, authorization: &str, body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: {authorization}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.to_lowercase())
+}
+
+/// Posts what Postmark would post, and what it would not.
+fn check(cluster: &Cluster, client: &mut Client, port: u16) {
+    client
+        .batch_execute("SELECT mailroom_send('c@example.com', 'S', 'T')")
+        .unwrap();
+    let mail = client
+        .query_one("SELECT message_id::text FROM outbox", &[])
+        .unwrap();
+    let message_id: String = mail.get(0);
+    // As large as any, with bytes that conversions would change.
+    let padding = "\\\\ é \\u00e9 ".repeat(80_000);
+    let body = format!(
+        r#"{{"RecordType": "Bounce", "ID": 1, "Type": "HardBounce", "Email": "c@example.com", "BouncedAt": "2026-01-01T00:00:00Z",
+            "Details": "550 5.1.1 é \u00e9 \\ '", "Metadata": {{"message_id": "{message_id}"}}, "Content": "{padding}"}}"#
+    );
+    let path = "/events/main";
+    let (status, _) = post(port, path, PASSWORD, body.as_bytes());
+    assert_eq!(status, 200, "{}", cluster.log());
+    let detail: String = client
+        .query_one("SELECT detail FROM delivery_events", &[])
+        .unwrap()
+        .get(0);
+    assert_eq!(detail, "550 5.1.1 é é \\ '");
+    // Again, and mail of another program.
+    assert_eq!(post(port, path, PASSWORD, body.as_bytes()).0, 200);
+    let (status, head) = post(port, path, "Basic eDp5", body.as_bytes());
+    assert_eq!(status, 401);
+    assert!(head.contains("\r\nwww-authenticate: basic\r\n"), "{head}");
+    assert_eq!(post(port, path, PASSWORD, b"\xff{").0, 400);
+    let recorded = client
+        .query("SELECT FROM delivery_events", &[])
+        .unwrap()
+        .len();
+    assert_eq!(recorded, 1);
+}
+
+// needs: aiosmtpd
+#[test]
+fn the_route_for_django_passes_events_on() {
+    let (cluster, mut client, folder) = shop();
+    let package = folder.join("shop");
+    fs::create_dir(&package).unwrap();
+    fs::write(package.join("__init__.py"), "").unwrap();
+    let imports = "import json\n\nfrom django.db import connection\nfrom django.http import HttpResponse\n\
+         from django.views.decorators.csrf import csrf_exempt\nfrom django.views.decorators.http import require_POST\n\n\n";
+    let page = block("docs/guides/events.md", "python");
+    fs::write(package.join("route.py"), imports.to_owned() + &page).unwrap();
+    let mut program = crate::mailbox::python();
+    program
+        .arg(file("route_django.py"))
+        .arg(cluster.socket())
+        .env("PYTHONPATH", &folder);
+    let mut server = Process::start(&program);
+    let port = server.port("port");
+    check(&cluster, &mut client, port);
+}
+
+// needs: counterparts
+#[test]
+fn the_route_for_express_passes_events_on() {
+    let (cluster, mut client, folder) = shop();
+    let packages = crate::counterparts::module("pg");
+    symlink(packages.parent().unwrap(), folder.join("node_modules")).unwrap();
+    fs::copy(file("route_node.mjs"), folder.join("route_node.mjs")).unwrap();
+    let page = block("docs/guides/events.md", "js");
+    let route = format!("export default function route(app, express, db) {{\n{page}}}\n");
+    fs::write(folder.join("route.mjs"), route).unwrap();
+    let mut program = crate::counterparts::node();
+    program
+        .arg(folder.join("route_node.mjs"))
+        .arg(cluster.socket());
+    let mut server = Process::start(&program);
+    let port = server.port("port");
+    check(&cluster, &mut client, port);
+}
+
+#[test]
+fn the_route_for_php_passes_events_on() {
+    let (cluster, mut client, folder) = shop();
+    let route = folder.join("route.php");
+    let page = block("docs/guides/events.md", "php");
+    fs::write(&route, format!("<?php\n{page}")).unwrap();
+    let port = free_port();
+    let mut program = Command::new("php");
+    program
+        .arg("-S")
+        .arg(format!("127.0.0.1:{port}"))
+        .arg(file("route_php.php"))
+        .env("MAILROOM_SOCKET", cluster.socket())
+        .env("MAILROOM_ROUTE", &route);
+    let _server = Process::start(&program);
+    eventually("PHP's server", || {
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    check(&cluster, &mut client, port);
+}
