@@ -36,16 +36,16 @@ BEGIN
             HINT = 'Pass the name of a table [transports.NAME] of the transports file.';
     END IF;
     -- An expression: a statement would have the headers as a parameter (I7).
-    received := @extschema@._receive(transport, current_database()::text, coalesce(headers, '{}')::text, coalesce(body, ''));
+    received := @extschema@._receive(transport, current_database()::text, coalesce(headers, '{}')::text, coalesce(body, ''))::jsonb;
     recorded := 0;
     confirm_url := received ->> 'confirm_url';
     IF received ? 'events' THEN
         SELECT r.known, r.recorded
         INTO known, recorded
         FROM @extschema@._record_events(mailroom_receive.transport, received -> 'events') r;
-        outcome := CASE WHEN recorded > 0 THEN 'recorded' WHEN known > 0 THEN 'duplicate' ELSE 'ignored' END;
+        outcome := (CASE WHEN recorded > 0 THEN 'recorded' WHEN known > 0 THEN 'duplicate' ELSE 'ignored' END)::@extschema@.receive_outcome;
     ELSE
-        outcome := received ->> 'outcome';
+        outcome := (received ->> 'outcome')::@extschema@.receive_outcome;
     END IF;
 END;
 $$;
