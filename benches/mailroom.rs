@@ -37,6 +37,8 @@ mod due;
 mod endure;
 #[path = "mailroom/enqueue.rs"]
 mod enqueue;
+#[path = "mailroom/events.rs"]
+mod events;
 #[path = "mailroom/flatness.rs"]
 mod flatness;
 #[path = "mailroom/fleet.rs"]
@@ -116,7 +118,7 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 24] = [
+const SUBJECTS: [(&str, Measure); 25] = [
     ("enqueue", enqueue::measure),
     ("send", send::measure),
     ("handout", handout::measure),
@@ -135,6 +137,7 @@ const SUBJECTS: [(&str, Measure); 24] = [
     ("deliver", deliver::measure),
     ("memory", memory::measure),
     ("endure", endure::measure),
+    ("events", events::measure),
     ("rate", rate::measure),
     ("transports", transports::measure),
     ("smtp", smtp::measure),

@@ -147,7 +147,14 @@ BEGIN
     SELECT (SELECT count(*) FROM judged), count(*), array_agg(DISTINCT n.outbox_id) FILTER (WHERE n.outbox_id IS NOT NULL)
     INTO known, recorded, mails
     FROM news n;
-    IF mails IS NOT NULL THEN
+    -- Most often it was known that the mail was sent.
+    IF EXISTS (
+        SELECT
+        FROM @extschema@.outbox o
+        WHERE o.id = ANY (local.mails)
+          AND o.failed_attempts > 0
+          AND o.state::text IN ('scheduled', 'error')
+    ) THEN
         PERFORM @extschema@._settle_by_events(mails);
     END IF;
 END;
