@@ -1,4 +1,5 @@
-//! The HTTP client: one POST and its response, and, after an error, whether the request was written.
+//! The HTTP client: one POST and its response, and, after an error, whether the request was written; or a GET of a
+//! document.
 //!
 //! The client resolves the host name itself, checks each address against the network policy, and connects to the
 //! address that it checked; the name is used for SNI and for the `host` header. There are no proxies, redirects and
@@ -24,12 +25,14 @@ use super::tls;
 use crate::line;
 
 mod connector;
+mod document;
 mod outgoing;
 #[cfg(test)]
 mod tests;
 
 use connector::{Connector, Denied};
 pub use connector::{Reached, reach};
+pub use document::Document;
 use outgoing::Outgoing;
 pub use outgoing::Taken;
 
@@ -229,13 +232,17 @@ fn is_returned(error: &legacy::Error) -> bool {
     false
 }
 
+/// Why the network policy denied the server's addresses, if it did.
+fn denied(error: &legacy::Error) -> Option<String> {
+    let mut causes = causes(error);
+    let denied = causes.find_map(|cause| cause.downcast_ref::<Denied>());
+    denied.map(ToString::to_string)
+}
+
 /// The outcome of a request without a response.
 fn trouble(error: &legacy::Error, is_unwritten: bool) -> MessageOutcome {
-    let denied = causes(error).find_map(|cause| cause.downcast_ref::<Denied>());
-    if let Some(denied) = denied {
-        return MessageOutcome::EndpointDenied {
-            reason: denied.to_string(),
-        };
+    if let Some(reason) = denied(error) {
+        return MessageOutcome::EndpointDenied { reason };
     }
     let cause = tls::failure(error, Server::Endpoint);
     if error.is_connect() {

@@ -36,14 +36,19 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
+    /// The body, which may be empty.
+    pub(super) fn of(data: Bytes) -> Self {
+        Self {
+            data,
+            taken: Taken::default(),
+        }
+    }
+
     /// The body, which must not be empty, and whether it was taken.
     pub(super) fn new(data: Bytes) -> (Self, Taken) {
         debug_assert!(!data.is_empty(), "an empty body is not asked for");
-        let taken = Taken::default();
-        let body = Self {
-            data,
-            taken: taken.clone(),
-        };
+        let body = Self::of(data);
+        let taken = body.taken.clone();
         (body, taken)
     }
 }
