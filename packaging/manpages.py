@@ -1,4 +1,4 @@
-"""Writes the manual pages mailroom(1), mailroom-send(1) and mailroom-check(1) from the help text of the program.
+"""Writes the manual pages mailroom(1), mailroom-send(1), mailroom-check(1) and mailroom-receive(1) from the help text of the program.
 
 Usage: manpages.py FOLDER VERSION DATE. The help text has paragraphs, options with their texts in a second column, and the
 headings "Signals:" and "Exit codes:"; "Usage:" and the paragraph that begins with a command say what belongs to which page.
@@ -14,6 +14,7 @@ NAMES = {
     "mailroom": "deliver the mail of PostgreSQL databases with the extension mailroom",
     "mailroom-send": "deliver the mail of databases",
     "mailroom-check": "check a transports file, its transports and databases",
+    "mailroom-receive": "record what providers post about mail",
 }
 
 
@@ -50,10 +51,10 @@ def pages():
     blocks = [block.splitlines() for block in HELP.read_text(encoding="utf-8").strip().split("\n\n")]
     title, usage, *rest = blocks
     assert title[0].startswith("mailroom: ") and usage[0] == "Usage:", "help.txt has another beginning"
-    parts = {"send": [], "check": [], "common": [], "signals": [], "codes": []}
+    parts = {"send": [], "check": [], "receive": [], "common": [], "signals": [], "codes": []}
     part = None
     for block in rest:
-        if match := re.match(r"mailroom (send|check) ", block[0]):
+        if match := re.match(r"mailroom (send|check|receive) ", block[0]):
             part = match[1]
         elif block[0].lstrip().startswith("-h, --help"):
             part = "common"
@@ -67,18 +68,25 @@ def pages():
             parts["signals"].append(block)
             continue
         parts[part].append(block)
-    # What both take stands with the first.
+    # What all take stands with the first.
     shared = [line for block in parts["send"] for line in block]
-    start = next(i for i, line in enumerate(shared) if line.startswith("  -d, "))
-    end = next(i for i, line in enumerate(shared) if line.strip().startswith("--once"))
-    both = [shared[start:end]]
-    usages = {name: [line.strip() for line in usage[1:] if f"mailroom {name}" in line] for name in ("send", "check")}
-    tail = [("OPTIONS AND CONNECTIONS", parts["common"]), ("SIGNALS", parts["signals"]), ("EXIT STATUS", parts["codes"])]
-    yield "mailroom", usages["send"] + usages["check"], [
-        ("DESCRIPTION", parts["send"] + parts["check"]), *tail], ["mailroom-send", "mailroom-check"]
-    yield "mailroom-send", usages["send"], [("DESCRIPTION", parts["send"]), *tail], ["mailroom", "mailroom-check"]
-    yield "mailroom-check", usages["check"], [
-        ("DESCRIPTION", parts["check"] + both), tail[0], tail[2]], ["mailroom", "mailroom-send"]
+    at = {name: next(i for i, line in enumerate(shared) if line.strip().startswith(name)) for name in ("-d,", "--once", "--log-format")}
+    all_take = shared[at["-d,"]:at["--once"]]
+    commands = ("send", "check", "receive")
+    usages = {name: [line.strip() for line in usage[1:] if f"mailroom {name}" in line] for name in commands}
+    options, signals, codes = [
+        ("OPTIONS AND CONNECTIONS", parts["common"]), ("SIGNALS", parts["signals"]), ("EXIT STATUS", parts["codes"])]
+    texts = {
+        "mailroom": [block for name in commands for block in parts[name]],
+        "mailroom-send": parts["send"],
+        "mailroom-check": parts["check"] + [all_take],
+        "mailroom-receive": parts["receive"] + [all_take + shared[at["--log-format"]:]],
+    }
+    for page, text in texts.items():
+        command = page.removeprefix("mailroom").lstrip("-")
+        usage = usages[command] if command else sum(usages.values(), [])
+        tail = [options, codes] if command == "check" else [options, signals, codes]
+        yield page, usage, [("DESCRIPTION", text), *tail], [name for name in NAMES if name != page]
 
 
 def main(folder, version, date):

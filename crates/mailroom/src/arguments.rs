@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use crate::log::Format;
 pub const HELP: &str = include_str!("help.txt");
 /// The default of `--poll`: how often a database is asked for due mail without a notification.
 const POLL: Duration = Duration::from_secs(5);
+/// The default port of `--listen`, on this machine.
+const PORT: u16 = 8025;
 
 /// A command.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub enum Command {
     Send(Send),
     /// `mailroom check`.
     Check(Check),
+    /// `mailroom receive`.
+    Receive(Receive),
 }
 
 /// Arguments of `mailroom send`.
@@ -54,6 +59,40 @@ pub struct Check {
     pub to: Option<String>,
 }
 
+/// Arguments of `mailroom receive`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Receive {
+    /// Databases in the syntax of libpq.
+    pub databases: Vec<String>,
+    /// The transports file.
+    pub transports: PathBuf,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The format of the log.
+    pub format: Format,
+}
+
+/// The commands that have options.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Send,
+    Check,
+    Receive,
+}
+
+/// The options that were given, of any command.
+struct Given {
+    databases: Vec<String>,
+    transports: Option<PathBuf>,
+    to: Option<String>,
+    once: bool,
+    uses_notifications: bool,
+    poll: Duration,
+    format: Format,
+    listen: SocketAddr,
+    is_behind_proxy: bool,
+}
+
 /// Parses the arguments after the program's name.
 ///
 /// # Errors
@@ -70,40 +109,52 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
     };
     match name.as_str() {
         "help" => Ok(Command::Help),
-        "send" => options(&mut parser, true),
-        "check" => options(&mut parser, false),
-        _ => Err("the command is none of send and check".to_owned()),
+        "send" => options(&mut parser, Name::Send),
+        "check" => options(&mut parser, Name::Check),
+        "receive" => options(&mut parser, Name::Receive),
+        _ => Err("the command is none of send, check and receive".to_owned()),
     }
 }
 
-/// Parses the arguments of `send` or of `check`.
-fn options(parser: &mut Parser, is_send: bool) -> Result<Command, String> {
-    let mut databases = Vec::new();
-    let mut transports = None;
-    let mut to = None;
-    let (mut once, mut listen, mut poll, mut format) = (false, true, POLL, Format::default());
+/// Parses the arguments of a command.
+fn options(parser: &mut Parser, name: Name) -> Result<Command, String> {
+    let mut given = Given {
+        databases: Vec::new(),
+        transports: None,
+        to: None,
+        once: false,
+        uses_notifications: true,
+        poll: POLL,
+        format: Format::default(),
+        listen: (Ipv4Addr::LOCALHOST, PORT).into(),
+        is_behind_proxy: false,
+    };
     while let Some(argument) = parser.next().map_err(|error| tell(&error))? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
-            Arg::Short('d') | Arg::Long("database") => databases.push(text(parser, "--database")?),
+            Arg::Short('d') | Arg::Long("database") => {
+                given.databases.push(text(parser, "--database")?);
+            }
             Arg::Short('t') | Arg::Long("transports") => {
                 let value = parser.value().map_err(|error| tell(&error))?;
                 // The names in the file are relative to its directory, and some must be absolute.
                 let path = std::path::absolute(value)
                     .map_err(|_| "the value of --transports is not a path".to_owned())?;
-                transports = Some(path);
+                given.transports = Some(path);
             }
-            Arg::Long("once") if is_send => once = true,
-            Arg::Long("no-listen") if is_send => listen = false,
-            Arg::Long("poll") if is_send => poll = seconds(&text(parser, "--poll")?)?,
-            Arg::Long("log-format") if is_send => {
-                format = match text(parser, "--log-format")?.as_str() {
-                    "text" => Format::Text,
-                    "json" => Format::Json,
-                    _ => return Err("--log-format is none of text and json".to_owned()),
-                };
+            Arg::Long("once") if name == Name::Send => given.once = true,
+            Arg::Long("no-listen") if name == Name::Send => given.uses_notifications = false,
+            Arg::Long("poll") if name == Name::Send => {
+                given.poll = seconds(&text(parser, "--poll")?)?;
             }
-            Arg::Long("to") if !is_send => to = Some(text(parser, "--to")?),
+            Arg::Long("log-format") if name != Name::Check => {
+                given.format = format(&text(parser, "--log-format")?)?;
+            }
+            Arg::Long("to") if name == Name::Check => given.to = Some(text(parser, "--to")?),
+            Arg::Long("listen") if name == Name::Receive => {
+                given.listen = address(&text(parser, "--listen")?)?;
+            }
+            Arg::Long("behind-proxy") if name == Name::Receive => given.is_behind_proxy = true,
             Arg::Value(_) => {
                 // It may be a database, with a password in it.
                 return Err("there is an argument without an option before it".to_owned());
@@ -111,26 +162,62 @@ fn options(parser: &mut Parser, is_send: bool) -> Result<Command, String> {
             other => return Err(tell(&other.unexpected())),
         }
     }
-    let transports =
-        transports.ok_or("--transports is missing: it names the transports file".to_owned())?;
-    if !is_send {
-        return Ok(Command::Check(Check {
-            databases,
-            transports,
-            to,
-        }));
+    given.command(name)
+}
+
+impl Given {
+    /// The command, if nothing is missing.
+    fn command(self, name: Name) -> Result<Command, String> {
+        let transports = self
+            .transports
+            .ok_or("--transports is missing: it names the transports file".to_owned())?;
+        if name != Name::Check && self.databases.is_empty() {
+            return Err(
+                "--database is missing: it names a database, as a URL for instance".to_owned(),
+            );
+        }
+        if !self.is_behind_proxy && !self.listen.ip().to_canonical().is_loopback() {
+            return Err(
+                "other machines reach the address of --listen, and passwords would come without TLS: \
+                 have a proxy with TLS in front of it and add --behind-proxy"
+                    .to_owned(),
+            );
+        }
+        Ok(match name {
+            Name::Check => Command::Check(Check {
+                databases: self.databases,
+                transports,
+                to: self.to,
+            }),
+            Name::Send => Command::Send(Send {
+                databases: self.databases,
+                transports,
+                once: self.once,
+                poll: self.poll,
+                listen: self.uses_notifications,
+                format: self.format,
+            }),
+            Name::Receive => Command::Receive(Receive {
+                databases: self.databases,
+                transports,
+                listen: self.listen,
+                format: self.format,
+            }),
+        })
     }
-    if databases.is_empty() {
-        return Err("--database is missing: it names a database, as a URL for instance".to_owned());
+}
+
+fn format(text: &str) -> Result<Format, String> {
+    match text {
+        "text" => Ok(Format::Text),
+        "json" => Ok(Format::Json),
+        _ => Err("--log-format is none of text and json".to_owned()),
     }
-    Ok(Command::Send(Send {
-        databases,
-        transports,
-        once,
-        poll,
-        listen,
-        format,
-    }))
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "--listen is not an address and a port, as in 127.0.0.1:8025".to_owned())
 }
 
 fn text(parser: &mut Parser, option: &str) -> Result<String, String> {
@@ -198,12 +285,39 @@ mod tests {
     }
 
     #[test]
+    fn a_receiver_listens_on_this_machine() {
+        let expected = |listen: &str| {
+            Ok(Command::Receive(Receive {
+                databases: vec!["x".to_owned()],
+                transports: "/t".into(),
+                listen: listen.parse().unwrap(),
+                format: Format::Text,
+            }))
+        };
+        let line = "receive -d x -t /t";
+        assert_eq!(read(line), expected("127.0.0.1:8025"));
+        for address in ["127.1.2.3:1", "[::1]:8026", "[::ffff:127.0.0.1]:80"] {
+            assert_eq!(
+                read(&format!("{line} --listen {address}")),
+                expected(address)
+            );
+        }
+        for address in ["0.0.0.0:8025", "[::]:8025", "192.0.2.1:8025"] {
+            let line = format!("{line} --listen {address}");
+            let problem = read(&line).unwrap_err();
+            assert!(problem.contains("--behind-proxy"), "{problem}");
+            assert_eq!(read(&format!("{line} --behind-proxy")), expected(address));
+        }
+    }
+
+    #[test]
     fn a_transports_file_is_named_from_the_root() {
         let expected = std::env::current_dir().unwrap().join("conf/t.toml");
-        for command in ["send -d x", "check"] {
+        for command in ["send -d x", "check", "receive -d x"] {
             let transports = match read(&format!("{command} -t conf/t.toml")).unwrap() {
                 Command::Send(send) => send.transports,
                 Command::Check(check) => check.transports,
+                Command::Receive(receive) => receive.transports,
                 other => panic!("{other:?}"),
             };
             assert_eq!(transports, expected);
@@ -213,7 +327,14 @@ mod tests {
 
     #[test]
     fn help_is_to_be_had_anywhere() {
-        for line in ["--help", "-h", "help", "send --help", "check -h"] {
+        for line in [
+            "--help",
+            "-h",
+            "help",
+            "send --help",
+            "check -h",
+            "receive -h",
+        ] {
             assert_eq!(read(line), Ok(Command::Help), "{line}");
         }
         assert_eq!(read("--version"), Ok(Command::Version));
@@ -235,6 +356,13 @@ mod tests {
             ("send -d x -t t --poll 0", "--poll"),
             ("send -d x -t t --log-format hunter2", "--log-format"),
             ("check --transports t --once", "--once"),
+            ("receive -t t", "--database"),
+            ("receive -d x", "--transports"),
+            ("receive -d x -t t --once", "--once"),
+            ("receive -d x -t t --listen hunter2", "--listen"),
+            ("receive -d x -t t --listen 8025", "--listen"),
+            ("send -d x -t t --listen 127.0.0.1:1", "--listen"),
+            ("send -d x -t t --behind-proxy", "--behind-proxy"),
         ] {
             let told = read(line).unwrap_err();
             assert!(told.contains(wrong), "{line}: {told}");
@@ -253,6 +381,8 @@ mod tests {
             "--no-listen",
             "--log-format",
             "--to",
+            "--listen",
+            "--behind-proxy",
             "SIGTERM",
             "SIGHUP",
             "NOTIFY_SOCKET",

@@ -21,7 +21,7 @@ mod places;
 mod tests;
 mod url;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ use tokio_postgres::config::{ChannelBinding, LoadBalanceHosts, SslMode, TargetSe
 pub use self::environment::Environment;
 use self::names::{KNOWN, looks_like_url};
 use self::places::Place;
+use crate::log::Log;
 use crate::tls::{Mode, Roots, Tls};
 
 /// Options by their names in libpq.
@@ -126,7 +127,7 @@ impl Target {
         config
             .user(user)
             .dbname(database)
-            .application_name(get("application_name").unwrap_or("mailroom send"));
+            .application_name(get("application_name").unwrap_or(around.application));
         let places = places::parse(options)?;
         set_timeouts(&mut config, options)?;
         set_session(&mut config, options, places.len())?;
@@ -203,6 +204,17 @@ impl Target {
         passfile::is_too_open(path).then_some(path)
     }
 
+    /// Writes a warning if the password file is ignored.
+    pub fn warn_of_passfile(&self, log: &Log) {
+        if let Some(path) = self.unused_passfile() {
+            log.warn(
+                &format!("the password file \"{}\" is not used", path.display()),
+                "Others than its owner may read it.",
+                "Set its mode to 0600.",
+            );
+        }
+    }
+
     /// The name of the database as it was given.
     pub fn database(&self) -> &str {
         &self.database
@@ -213,6 +225,25 @@ impl Target {
         let hosts: Vec<String> = self.places.iter().map(Place::label).collect();
         format!("{}@{}", self.database, hosts.join(","))
     }
+}
+
+/// The connection parameters of these databases, or why one of them has none.
+pub fn parse_all(databases: &[String], around: &Environment) -> Result<Vec<Target>, String> {
+    let target = |(index, given): (usize, &String)| {
+        Target::parse(given, around).map_err(|error| format!("database {}: {error}", index + 1))
+    };
+    databases.iter().enumerate().map(target).collect()
+}
+
+/// The names of the databases in the log; with their hosts if the names alone are not unique.
+pub fn labels(targets: &[Target]) -> Vec<String> {
+    let names: HashSet<&str> = targets.iter().map(Target::database).collect();
+    let is_enough = names.len() == targets.len();
+    let label = |target: &Target| match is_enough {
+        true => target.database().to_owned(),
+        false => target.label(),
+    };
+    targets.iter().map(label).collect()
 }
 
 fn number(options: &Options, name: &str) -> Result<Option<u32>, ConninfoError> {

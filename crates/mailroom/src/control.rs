@@ -22,6 +22,11 @@ impl Control {
         (sender, Self(receiver))
     }
 
+    /// The reading side of this writing side.
+    pub fn of(sender: &watch::Sender<ControlState>) -> Self {
+        Self(sender.subscribe())
+    }
+
     /// The current requests.
     pub fn state(&self) -> ControlState {
         *self.0.borrow()

@@ -1,12 +1,16 @@
 //! The log: one line for each event on standard error, as text or as a JSON object. It contains no secret: every
 //! message is a text of this program or the first line of a server's error.
 
+mod throttle;
+
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use mailroom_core::deliver::store::LogLine;
 use mailroom_core::line;
 use serde_json::{Map, Value};
+
+pub use self::throttle::Throttle;
 
 /// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! `mailroom`: delivers the mail of databases with the extension mailroom over connections.
+//! `mailroom`: delivers the mail of databases with the extension mailroom over connections, and takes what providers tell of
+//! it.
 //!
 //! | module | owns |
 //! |---|---|
@@ -9,6 +10,9 @@
 //! | `session` | a connection, and the job runner's store over it |
 //! | `send` | `mailroom send` |
 //! | `check` | `mailroom check` |
+//! | `receive` | `mailroom receive` |
+//! | `http_server` | a server of HTTP |
+//! | `signals` | the signals |
 //! | `control` | what signals ask for |
 //! | `database_error` | errors of a database connection |
 //! | `log` | lines on standard error |
@@ -21,11 +25,14 @@ mod check;
 mod conninfo;
 mod control;
 mod database_error;
+mod http_server;
 mod log;
 mod readable_fd;
+mod receive;
 mod send;
 mod service;
 mod session;
+mod signals;
 mod tls;
 
 use std::io::Write;
@@ -39,6 +46,7 @@ fn main() -> ExitCode {
         Ok(Command::Version) => say(concat!("mailroom ", env!("CARGO_PKG_VERSION"), "\n")),
         Ok(Command::Send(arguments)) => send::run(&arguments),
         Ok(Command::Check(arguments)) => check::run(&arguments),
+        Ok(Command::Receive(arguments)) => receive::run(&arguments),
         Err(problem) => {
             let _ = writeln!(
                 std::io::stderr(),

@@ -25,16 +25,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use mailroom_core::transport::config;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch::Sender;
 
 use self::database::{Database, START_RETRY};
 use self::plan::{Ending, Plan};
 use crate::arguments::Send;
-use crate::conninfo::{Environment, Target};
+use crate::conninfo::{Environment, labels, parse_all};
 use crate::control::{Control, ControlState};
 use crate::log::Log;
 use crate::service::Service;
+use crate::signals::{Asked, Signals};
 
 /// Open files of the program besides those of the databases.
 const OWN_FILES: usize = 32;
@@ -58,26 +58,6 @@ pub fn run(arguments: &Send) -> ExitCode {
     }
 }
 
-/// The signals that the program handles.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-    /// SIGUSR1, which is ignored instead of ending the process.
-    user: Signal,
-}
-
-impl Signals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-            user: signal(SignalKind::user_defined1())?,
-        })
-    }
-}
-
 struct Program {
     log: Log,
     runtime: tokio::runtime::Runtime,
@@ -96,7 +76,7 @@ fn start(arguments: &Send, log: &Log) -> Result<Program, ExitCode> {
         log.warn(&message, "", &hint);
         ExitCode::from(code)
     };
-    let targets = parse_targets(&arguments.databases)
+    let targets = parse_all(&arguments.databases, &Environment::of_process())
         .map_err(|message| refuse(2, message, "See mailroom --help.".to_owned()))?;
     // An error in the file ends the program at the start. Later, an error keeps the previous transports in force.
     config::load(&arguments.transports)
@@ -153,27 +133,6 @@ fn spawn(label: &str, plan: Plan) -> std::io::Result<JoinHandle<Ending>> {
     thread.spawn(move || Database::new(plan, runtime).run())
 }
 
-/// The connection parameters of the databases, or why one of them has none.
-fn parse_targets(databases: &[String]) -> Result<Vec<Target>, String> {
-    let environment = Environment::of_process();
-    let target = |(index, given): (usize, &String)| {
-        Target::parse(given, &environment)
-            .map_err(|error| format!("database {}: {error}", index + 1))
-    };
-    databases.iter().enumerate().map(target).collect()
-}
-
-/// The names of the databases in the log; with their hosts if the names alone are not unique.
-fn labels(targets: &[Target]) -> Vec<String> {
-    let names: HashSet<&str> = targets.iter().map(Target::database).collect();
-    let is_enough = names.len() == targets.len();
-    let label = |target: &Target| match is_enough {
-        true => target.database().to_owned(),
-        false => target.label(),
-    };
-    targets.iter().map(label).collect()
-}
-
 /// Raises the limit of open files as far as possible, and returns it.
 fn allow_files() -> usize {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -194,14 +153,6 @@ fn allow_files() -> usize {
     usize::try_from(got).unwrap_or(usize::MAX)
 }
 
-/// Why the program woke up.
-enum Woken {
-    Stop,
-    Reload,
-    Nothing,
-    Tick,
-}
-
 impl Program {
     fn run(&mut self) -> ExitCode {
         self.service.tell("READY=1");
@@ -213,19 +164,19 @@ impl Program {
                 self.start_threads();
             }
             match self.wait(tick) {
-                Woken::Stop if is_stopping => {
+                Some(Asked::Stop) if is_stopping => {
                     self.log.warn("mailroom send ends at once", "", "");
                     return ExitCode::from(1);
                 }
-                Woken::Stop => {
+                Some(Asked::Stop) => {
                     is_stopping = true;
                     self.service.tell("STOPPING=1");
                     self.control.send_modify(|state| state.stop = true);
                 }
-                Woken::Reload => {
+                Some(Asked::Reload) => {
                     self.control.send_modify(|state| state.reloads += 1);
                 }
-                Woken::Nothing | Woken::Tick => {}
+                Some(Asked::Nothing) | None => {}
             }
             let ended = self.threads.iter().filter(|thread| thread.is_finished());
             let ended = ended.count();
@@ -269,15 +220,13 @@ impl Program {
         self.start_at = Instant::now() + START_RETRY;
     }
 
-    fn wait(&mut self, tick: Duration) -> Woken {
+    /// Waits for a signal, at most for this time.
+    fn wait(&mut self, tick: Duration) -> Option<Asked> {
         let signals = &mut self.signals;
         self.runtime.block_on(async {
             tokio::select! {
-                _ = signals.terminate.recv() => Woken::Stop,
-                _ = signals.interrupt.recv() => Woken::Stop,
-                _ = signals.hang_up.recv() => Woken::Reload,
-                _ = signals.user.recv() => Woken::Nothing,
-                () = tokio::time::sleep(tick) => Woken::Tick,
+                asked = signals.next() => Some(asked),
+                () = tokio::time::sleep(tick) => None,
             }
         })
     }

@@ -14,7 +14,7 @@
 //! transaction costs one round trip.
 
 mod attach;
-mod connect;
+pub mod connect;
 pub mod outbox;
 mod row;
 mod statements;
@@ -31,8 +31,8 @@ use tokio::task::JoinHandle;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-pub use self::attach::Settings;
 use self::attach::VERSION;
+pub use self::attach::{Extension, Settings, find_extension, standby};
 use crate::control::Control;
 use crate::database_error::DatabaseError;
 use crate::log::Log;
@@ -40,7 +40,7 @@ use crate::log::Log;
 /// Maximum duration of the statements of a transaction.
 pub const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum duration of a wait for a lock, if it is not that of settlements.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much longer than its statements a transaction may take, because a commit waits for standbys. Then the connection
 /// is given up.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -48,18 +48,19 @@ const COMMIT_TIMEOUT: Duration = Duration::from_secs(15);
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum duration of closing a connection.
-const CLOSING: Duration = Duration::from_millis(200);
-const NO_ANSWER: &str = "the server did not answer in time";
+pub const CLOSING: Duration = Duration::from_millis(200);
+/// The error if a time limit ends.
+pub const NO_ANSWER: &str = "the server did not answer in time";
 
 /// Constraints are checked by the statement that violates them: at COMMIT no row could be skipped.
-const BEGIN: &str =
+pub const BEGIN: &str =
     "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET CONSTRAINTS ALL IMMEDIATE";
 
 /// A parameter of a statement, and its type.
 pub type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// An event of the connection.
-enum ConnectionEvent {
+pub enum ConnectionEvent {
     /// A notification: channel and payload.
     Notified(String, String),
     /// The connection ended, for this reason.
@@ -338,12 +339,12 @@ impl Session {
 }
 
 /// A time as the value of a setting.
-fn milliseconds(time: Duration) -> String {
+pub fn milliseconds(time: Duration) -> String {
     format!("{}ms", time.as_millis())
 }
 
 /// The value of search_path for the extension in this schema, given as SQL writes it.
-fn search_path(schema: &str) -> String {
+pub fn search_path(schema: &str) -> String {
     format!("pg_catalog, {schema}, pg_temp")
 }
 

@@ -11,6 +11,8 @@ pub struct Environment {
     pub home: Option<PathBuf>,
     /// The user's name.
     pub user: String,
+    /// The default of `application_name`.
+    pub application: &'static str,
 }
 
 impl Environment {
@@ -24,6 +26,15 @@ impl Environment {
             home: variables.get("HOME").map(PathBuf::from),
             user: user_name(&variables),
             variables,
+            application: "mailroom send",
+        }
+    }
+
+    /// The same with another default of `application_name`.
+    pub fn for_application(self, application: &'static str) -> Self {
+        Self {
+            application,
+            ..self
         }
     }
 }

@@ -9,6 +9,7 @@ fn around(variables: &[(&str, &str)]) -> Environment {
             .collect(),
         home: None,
         user: "ada".to_owned(),
+        application: "mailroom send",
     }
 }
 

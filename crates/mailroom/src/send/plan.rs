@@ -45,13 +45,7 @@ pub struct Plan {
 impl Plan {
     /// Writes a warning if the password file is ignored.
     pub fn warn_of_passfile(&self) {
-        if let Some(path) = self.target.unused_passfile() {
-            self.log.warn(
-                &format!("the password file \"{}\" is not used", path.display()),
-                "Others than its owner may read it.",
-                "Set its mode to 0600.",
-            );
-        }
+        self.target.warn_of_passfile(&self.log);
     }
 
     /// The time between two polls.

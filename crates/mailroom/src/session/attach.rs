@@ -226,7 +226,19 @@ fn check_version(version: &str, library: Option<&str>) -> Result<(), DatabaseErr
     ))
 }
 
-async fn find(client: &Client) -> Result<Found, DatabaseError> {
+/// The extension of a database.
+pub struct Extension {
+    /// Its schema as a quoted identifier.
+    pub schema: String,
+    /// The name of the database, as the server reports it.
+    pub database: String,
+}
+
+/// Finds the extension.
+///
+/// # Errors
+/// If there is none, or it is of another version.
+pub async fn find_extension(client: &Client) -> Result<Extension, DatabaseError> {
     let installed = include_str!("../../../../sql/queries/attach.sql");
     let row = client.query_typed(installed, &[]).await?.into_iter().next();
     let Some(row) = row else {
@@ -246,6 +258,22 @@ async fn find(client: &Client) -> Result<Found, DatabaseError> {
             .and_then(|row| row.try_get(0).ok());
         check_version(&version, library.as_deref())?;
     }
+    Ok(Extension {
+        schema,
+        database: row.try_get(2)?,
+    })
+}
+
+/// The error for a server that cannot be written to.
+pub fn standby() -> DatabaseError {
+    DatabaseError::unusable(
+        "the server is a standby",
+        "Name all hosts, or the one that can be written to.",
+    )
+}
+
+async fn find(client: &Client) -> Result<Found, DatabaseError> {
+    let Extension { schema, database } = find_extension(client).await?;
     let rights = client.query_typed(include_str!("../../sql/rights.sql"), &[]);
     let rights = rights.await?.into_iter().next();
     let rights = rights.ok_or_else(|| DatabaseError::unexpected("no row"))?;
@@ -258,15 +286,12 @@ async fn find(client: &Client) -> Result<Found, DatabaseError> {
         ));
     }
     if is_standby {
-        return Err(DatabaseError::unusable(
-            "the server is a standby",
-            "Name all hosts, or the one that can be written to.",
-        ));
+        return Err(standby());
     }
     let encoding: String = rights.try_get(4)?;
     Ok(Found {
         schema,
-        database: row.try_get(2)?,
+        database,
         role,
         is_collector: rights.try_get(1)?,
         is_utf8: encoding == "UTF8",

@@ -100,6 +100,7 @@ fn target(given: &str) -> Target {
         variables: BTreeMap::new(),
         home: None,
         user: "ada".to_owned(),
+        application: "mailroom send",
     };
     Target::parse(given, &around).unwrap()
 }
