@@ -85,6 +85,7 @@ mod policies;
 mod prose;
 mod queue;
 mod readme;
+mod receive;
 mod recipients;
 mod reference;
 mod secrets;

@@ -47,13 +47,23 @@ impl Sender {
 
     /// As [`Self::start_with`], with this command, whose environment may differ.
     pub fn start_program(
-        mut program: Command,
+        program: Command,
+        log: PathBuf,
+        transports: &Path,
+        arguments: &[&str],
+    ) -> Self {
+        Self::start_command((program, "send"), log, transports, arguments)
+    }
+
+    /// As [`Self::start_program`], another command of the program.
+    pub fn start_command(
+        (mut program, name): (Command, &str),
         log: PathBuf,
         transports: &Path,
         arguments: &[&str],
     ) -> Self {
         let child = program
-            .arg("send")
+            .arg(name)
             .arg("--transports")
             .arg(transports)
             .args(arguments)

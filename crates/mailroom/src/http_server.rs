@@ -1,13 +1,12 @@
 //! A small server of HTTP/1.1 on one thread, without TLS. A [`Handler`] decides what a request means.
 //!
-//! What a client can make it hold is bounded: connections, their heads, bodies, and the time of each. Requests that have a
-//! body are read and answered a few at a time, in the order in which they came.
+//! What a client can make it hold is bounded: connections, their heads, bodies, and the time of each. A few requests are
+//! answered at a time; others wait for their turn.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -16,20 +15,18 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 mod exchange;
 
-pub use self::exchange::{Answer, Exchange, text, with};
+use self::exchange::Turns;
+pub use self::exchange::{Answer, Exchange, Turn, text, with};
 use crate::control::Control;
 use crate::log::{Log, Throttle};
 
 /// Maximum number of connections. Further ones wait in the queue of the system.
 const CONNECTIONS: usize = 256;
-/// Maximum number of requests whose bodies are read or that are answered.
-const REQUESTS: usize = 16;
 /// Maximum size of a request's head in bytes.
 const HEAD_MAX: usize = 64 * 1024;
 /// Maximum time until a request's head is there, from the connection or the answer before it.
@@ -59,7 +56,7 @@ pub async fn run<H: Handler>(
     log: Log,
     mut control: Control,
 ) {
-    let turns = Arc::new(Semaphore::new(REQUESTS));
+    let turns = Turns::default();
     let mut refusals = Throttle::default();
     let mut connections = JoinSet::new();
     loop {
@@ -69,7 +66,7 @@ pub async fn run<H: Handler>(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
-                    let (handler, turns) = (Rc::clone(&handler), Arc::clone(&turns));
+                    let (handler, turns) = (Rc::clone(&handler), turns.clone());
                     connections.spawn_local(serve(stream, handler, turns, control.clone()));
                 }
                 Err(error) => {
@@ -87,16 +84,11 @@ pub async fn run<H: Handler>(
 }
 
 /// Serves a connection until either side closes it.
-async fn serve<H: Handler>(
-    stream: TcpStream,
-    handler: Rc<H>,
-    turns: Arc<Semaphore>,
-    mut control: Control,
-) {
+async fn serve<H: Handler>(stream: TcpStream, handler: Rc<H>, turns: Turns, mut control: Control) {
     // An answer is one write, which must not wait for more.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let exchange = Exchange::new(request, Arc::clone(&turns));
+        let exchange = Exchange::new(request, turns.clone());
         let handler = Rc::clone(&handler);
         Box::pin(async move { Ok::<_, Infallible>(handler.answer(exchange).await) })
     });

@@ -9,8 +9,15 @@ use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
+/// Maximum number of requests that are answered at a time.
+const TURNS: usize = 16;
+/// Maximum number of large bodies that are held at a time. They have turns of their own, so that slow ones keep no small
+/// request from its answer.
+const LARGE: usize = 16;
+/// Above this number of bytes a body is large.
+const SMALL_MAX: usize = 64 * 1024;
 /// Maximum time until a request's body is there.
 const BODY_TIME: Duration = Duration::from_secs(20);
 /// How long a request waits for its turn.
@@ -38,32 +45,72 @@ pub fn with(mut answer: Answer, name: HeaderName, value: HeaderValue) -> Answer 
     answer
 }
 
-/// The last answer of a connection.
-fn last(answer: Answer) -> Answer {
-    with(answer, CONNECTION, HeaderValue::from_static("close"))
+/// The last answer of a connection: what is left of the request is not read.
+fn last(status: StatusCode, line: &'static str) -> Answer {
+    let close = HeaderValue::from_static("close");
+    with(text(status, line), CONNECTION, close)
 }
 
-/// Whether the length that a body has by its head is more than `limit` bytes.
-fn is_too_large(least: u64, limit: usize) -> bool {
-    usize::try_from(least).map_or(true, |least| least > limit)
+fn too_large() -> Answer {
+    last(StatusCode::PAYLOAD_TOO_LARGE, "too large\n")
+}
+
+fn too_slow() -> Answer {
+    last(StatusCode::REQUEST_TIMEOUT, "too slow\n")
+}
+
+fn busy() -> Answer {
+    let answer = last(StatusCode::SERVICE_UNAVAILABLE, "busy\n");
+    with(answer, RETRY_AFTER, TURN_RETRY)
+}
+
+/// The turns of all requests of a server.
+#[derive(Clone)]
+pub struct Turns {
+    all: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        let new = |number| Arc::new(Semaphore::new(number));
+        Self {
+            all: new(TURNS),
+            large: new(LARGE),
+        }
+    }
+}
+
+/// The turn of a request, which ends when it is dropped.
+pub struct Turn {
+    _of_all: OwnedSemaphorePermit,
+    _of_large: Option<OwnedSemaphorePermit>,
+}
+
+/// Waits for a turn.
+async fn turn(turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Answer> {
+    match timeout(TURN_TIME, Arc::clone(turns).acquire_owned()).await {
+        Ok(Ok(turn)) => Ok(turn),
+        Ok(Err(_)) | Err(_) => Err(busy()),
+    }
 }
 
 /// A request whose head was read.
 pub struct Exchange {
     head: Parts,
     body: Incoming,
-    turns: Arc<Semaphore>,
+    turns: Turns,
 }
 
-/// A request that was read, and its turn, which ends when it is dropped.
+/// A request that was read.
 pub struct Whole {
     pub headers: HeaderMap,
     pub body: Vec<u8>,
-    _turn: OwnedSemaphorePermit,
+    pub turn: Turn,
 }
 
 impl Exchange {
-    pub(super) fn new(request: Request<Incoming>, turns: Arc<Semaphore>) -> Self {
+    pub(super) fn new(request: Request<Incoming>, turns: Turns) -> Self {
         let (head, body) = request.into_parts();
         Self { head, body, turns }
     }
@@ -77,59 +124,50 @@ impl Exchange {
         self.head.uri.path()
     }
 
-    /// Waits for the turn of the request, and reads its body.
+    /// Reads the body, and waits for the turn of the request.
     ///
     /// # Errors
     /// The answer if the body has more than `limit` bytes, did not come in time, or was broken off, or if too many requests
     /// wait.
     pub async fn read(self, limit: usize) -> Result<Whole, Answer> {
-        let too_large = || last(text(StatusCode::PAYLOAD_TOO_LARGE, "too large\n"));
+        let least = usize::try_from(self.body.size_hint().lower()).unwrap_or(usize::MAX);
         // Before a client that asks whether to go on is told to.
-        if is_too_large(self.body.size_hint().lower(), limit) {
+        if least > limit {
             return Err(too_large());
         }
-        let turn = timeout(TURN_TIME, Arc::clone(&self.turns).acquire_owned());
-        let Ok(Ok(turn)) = turn.await else {
-            let busy = text(StatusCode::SERVICE_UNAVAILABLE, "busy\n");
-            return Err(last(with(busy, RETRY_AFTER, TURN_RETRY)));
-        };
-        match timeout(BODY_TIME, collect(self.body, limit)).await {
-            Ok(Ok(Some(body))) => Ok(Whole {
-                headers: self.head.headers,
-                body,
-                _turn: turn,
-            }),
-            Ok(Ok(None)) => Err(too_large()),
-            Ok(Err(_)) => Err(last(text(StatusCode::BAD_REQUEST, "broken off\n"))),
-            Err(_) => Err(last(text(StatusCode::REQUEST_TIMEOUT, "too slow\n"))),
-        }
-    }
-}
-
-/// Reads a body; `None` if it has more than `limit` bytes.
-async fn collect(mut body: Incoming, limit: usize) -> Result<Option<Vec<u8>>, hyper::Error> {
-    // The system gives memory for what is written only, so that a length alone takes none.
-    let expected = usize::try_from(body.size_hint().lower()).unwrap_or(0);
-    let mut read = Vec::with_capacity(expected.min(limit));
-    while let Some(frame) = body.frame().await {
-        if let Ok(data) = frame?.into_data() {
+        let mut body = self.body;
+        let mut read = Vec::with_capacity(least.min(SMALL_MAX));
+        let mut large = None;
+        let mut deadline = Instant::now() + BODY_TIME;
+        loop {
+            let frame = match timeout_at(deadline, body.frame()).await {
+                Ok(None) => break,
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(_))) => return Err(last(StatusCode::BAD_REQUEST, "broken off\n")),
+                Err(_) => return Err(too_slow()),
+            };
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
             if data.len() > limit - read.len() {
-                return Ok(None);
+                return Err(too_large());
+            }
+            if large.is_none() && read.len() + data.len() > SMALL_MAX {
+                let begin = Instant::now();
+                large = Some(turn(&self.turns.large).await?);
+                deadline += begin.elapsed();
+                // The system gives memory for what is written only, so that a length alone takes none.
+                read.reserve_exact(least.saturating_sub(read.len()));
             }
             read.extend_from_slice(&data);
         }
-    }
-    Ok(Some(read))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_length_beyond_the_limit_is_too_large() {
-        for (least, expected) in [(0, false), (7, false), (8, true), (u64::MAX, true)] {
-            assert_eq!(is_too_large(least, 7), expected, "{least}");
-        }
+        Ok(Whole {
+            headers: self.head.headers,
+            body: read,
+            turn: Turn {
+                _of_all: turn(&self.turns.all).await?,
+                _of_large: large,
+            },
+        })
     }
 }

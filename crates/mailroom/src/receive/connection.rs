@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_local};
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
@@ -82,6 +82,9 @@ impl Connection {
     /// Why the database cannot be used.
     pub async fn open(target: &Target) -> Result<Self, Failure> {
         let connected = connect(target).await?;
+        let mut events = connected.events;
+        // A pooler may forward notifications that another client has asked for.
+        spawn_local(async move { while events.recv().await.is_some() {} });
         let found = timeout(STATEMENT_TIMEOUT, find(&connected.client)).await;
         let (Extension { schema, database }, is_utf8) =
             found.unwrap_or_else(|_| Err(DatabaseError::lost(NO_ANSWER).into()))?;

@@ -235,10 +235,10 @@ impl Database {
         }
     }
 
-    /// Closes the connection.
+    /// Closes the connection, unless it is in use.
     pub async fn close(&self) {
-        let connection = self.slot.lock().await.connection.take();
-        if let Some(connection) = connection {
+        let connection = self.slot.try_lock().map(|mut slot| slot.connection.take());
+        if let Ok(Some(connection)) = connection {
             connection.close().await;
         }
     }

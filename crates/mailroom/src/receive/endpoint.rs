@@ -13,13 +13,13 @@ use hyper::header::{ALLOW, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE
 use mailroom_core::events::report::REPORT_MAX;
 use mailroom_core::events::{BODY_MAX, Event, Received, Receiver, Request};
 use mailroom_core::transport::config::TransportEvents;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet, spawn_local};
 
 use super::database::{Database, Taken};
 use super::route::{Route, route};
 use super::sns::{Missing, Sns};
 use super::transports::Transports;
-use crate::http_server::{Answer, Exchange, Handler, text, with};
+use crate::http_server::{Answer, Exchange, Handler, Turn, text, with};
 use crate::log::{Log, Throttle};
 
 /// SNS sends the credentials of a subscription's URL only after a challenge.
@@ -93,7 +93,11 @@ impl Endpoint {
             retention: self.retention(),
         };
         match self.verify(&transport.name, receiver, &request).await {
-            Ok(received) => self.respond(transport, received).await,
+            Ok(Received::Events(events)) => {
+                drop(whole.body);
+                self.record(transport, &events, whole.turn).await
+            }
+            Ok(received) => self.respond(&transport.name, received).await,
             Err(answer) => answer,
         }
     }
@@ -132,11 +136,10 @@ impl Endpoint {
         }
     }
 
-    async fn respond(&self, transport: &Rc<TransportEvents>, received: Received) -> Answer {
-        let name = &transport.name;
+    /// The answer to a request without events to record.
+    async fn respond(&self, name: &str, received: Received) -> Answer {
         match received {
-            Received::Events(events) => self.record(transport, events).await,
-            Received::Ignored => text(StatusCode::OK, "ignored\n"),
+            Received::Events(_) | Received::Ignored => text(StatusCode::OK, "ignored\n"),
             Received::Confirm { url } => self.confirm(name, &url).await,
             Received::Forged(why) => {
                 self.warn(name, &format!("a request was refused: {why}"));
@@ -154,19 +157,29 @@ impl Endpoint {
         }
     }
 
-    /// Records events in each database that the transport serves.
-    async fn record(&self, transport: &Rc<TransportEvents>, events: Vec<Event>) -> Answer {
-        let reports: Rc<[String]> = reports(&events).into();
-        drop(events);
-        let mut all = JoinSet::new();
-        for database in &self.databases {
+    /// Records events in each database that the transport serves, also if the client does not wait for it: otherwise events
+    /// would never be recorded that take longer than a provider waits.
+    async fn record(
+        &self,
+        transport: &Rc<TransportEvents>,
+        events: &[Event],
+        turn: Turn,
+    ) -> Answer {
+        let reports: Rc<[String]> = reports(events).into();
+        let turn = Rc::new(turn);
+        let take = |database: &Rc<Database>| {
             let (database, transport) = (Rc::clone(database), Rc::clone(transport));
-            let reports = Rc::clone(&reports);
-            all.spawn_local(async move { database.take(&transport, &reports).await });
-        }
-        let mut taken = Vec::with_capacity(self.databases.len());
-        while let Some(one) = all.join_next().await {
-            taken.push(one.unwrap_or(Taken::Failed));
+            let (reports, turn) = (Rc::clone(&reports), Rc::clone(&turn));
+            spawn_local(async move {
+                let taken = database.take(&transport, &reports).await;
+                drop(turn);
+                taken
+            })
+        };
+        let all: Vec<JoinHandle<Taken>> = self.databases.iter().map(take).collect();
+        let mut taken = Vec::with_capacity(all.len());
+        for one in all {
+            taken.push(one.await.unwrap_or(Taken::Failed));
         }
         summary(&taken)
     }
