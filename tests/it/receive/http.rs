@@ -54,11 +54,10 @@ pub fn head(method: &str, path: &str, headers: &[&str]) -> String {
     head
 }
 
-/// Reads until the server closes the connection.
+/// Reads until the server closes the connection, which it does not reset.
 pub fn read_to_end(stream: &mut TcpStream) -> String {
     let mut read = Vec::new();
-    // A reset after the answer is as good as an end.
-    let _ = stream.read_to_end(&mut read);
+    stream.read_to_end(&mut read).unwrap();
     String::from_utf8_lossy(&read).into_owned()
 }
 
@@ -77,14 +76,14 @@ pub fn request(
         body.len()
     ));
     stream.write_all(head.as_bytes()).unwrap();
-    // The server may answer, and close, before it has all of it.
-    let _ = stream.write_all(body);
+    // The server may answer before it has all of it.
+    stream.write_all(body).unwrap();
     Answer::parse(&read_to_end(&mut stream))
 }
 
 /// What the server answers to these bytes.
 pub fn exchange(address: SocketAddr, bytes: &[u8]) -> Answer {
     let mut stream = connect(address);
-    let _ = stream.write_all(bytes);
+    stream.write_all(bytes).unwrap();
     Answer::parse(&read_to_end(&mut stream))
 }
