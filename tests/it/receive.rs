@@ -4,6 +4,7 @@ mod databases;
 mod http;
 mod limits;
 mod scene;
+mod sns;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -219,48 +220,4 @@ fn a_wrong_start_is_explained() {
         log.contains("event_secret") && !log.contains("hunter"),
         "{log}"
     );
-}
-
-/// SNS cannot be imitated, because its hosts are fixed: the topic has a region that does not exist.
-#[test]
-fn a_message_of_sns_needs_its_topic_its_password_and_its_signature() {
-    const TOPIC: &str = "arn:aws:sns:xx-nowhere-1:123456789012:ses-events";
-    let mut scene = Scene::start();
-    scene.write(&format!(
-        "[transports.main]\nprovider = \"ses\"\nevent_topic = \"{TOPIC}\"\nevent_secret = \"mailroom:hunter2\"\n"
-    ));
-    let listening = scene.listen(&["app"]);
-    let message = |topic: &str, certificate: &str| {
-        format!(
-            r#"{{"Type": "Notification", "MessageId": "m", "TopicArn": "{topic}", "Message": "{{}}", "Timestamp": "2026-01-01T00:00:00Z",
-                "SignatureVersion": "2", "Signature": "AAAA", "SigningCertURL": "{certificate}"}}"#
-        )
-    };
-    let own = "https://sns.xx-nowhere-1.amazonaws.com/SimpleNotificationService-0a.pem";
-    for (password, body, status) in [
-        (OTHER_PASSWORD, message(TOPIC, own), 401),
-        ("X-None: x", message(TOPIC, own), 401),
-        (
-            PASSWORD,
-            message(&TOPIC.replace("ses-events", "x"), own),
-            401,
-        ),
-        (
-            PASSWORD,
-            message(
-                TOPIC,
-                "https://example.com/SimpleNotificationService-0a.pem",
-            ),
-            401,
-        ),
-        (PASSWORD, "{}".to_owned(), 400),
-        // The host has no address.
-        (PASSWORD, message(TOPIC, own), 503),
-    ] {
-        let answer = listening.post("main", password, body.as_bytes());
-        assert_eq!(answer.status, status, "{body}");
-        let is_challenged = answer.header("www-authenticate").is_some();
-        assert_eq!(is_challenged, status == 401, "{body}");
-    }
-    assert_eq!(scene.events(), 0);
 }
