@@ -1,10 +1,13 @@
 //! Databases that are down, locked, several, or of another encoding.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::scope;
 use std::time::{Duration, Instant};
 
 use super::begin;
 use super::scene::{OTHER_PASSWORD, PASSWORD, Scene, TRANSPORTS, events, schedule};
 use crate::cluster::{Stop, eventually, number};
+use crate::pooler::Pooler;
 
 #[test]
 fn what_a_database_cannot_take_is_posted_again_and_recorded_once() {
@@ -153,4 +156,61 @@ fn what_a_client_does_not_wait_for_is_recorded() {
     drop(stream);
     other.batch_execute("COMMIT").unwrap();
     eventually("the event", || (scene.events() == 1).then_some(()));
+}
+
+#[test]
+fn what_was_answered_with_200_survives_crashes() {
+    const THREADS: usize = 4;
+    const MAILS: usize = 400;
+    let mut scene = Scene::start();
+    let bodies: Vec<Vec<u8>> = (0..MAILS)
+        .map(|index| scene.schedule(&format!("{index}@example.com")))
+        .collect();
+    let listening = scene.listen(&["app"]);
+    let taken = AtomicUsize::new(0);
+    scope(|threads| {
+        for part in bodies.chunks(MAILS / THREADS) {
+            let (listening, taken) = (&listening, &taken);
+            threads.spawn(move || {
+                for body in part {
+                    eventually("it to be taken", || {
+                        // Not faster than the crashes.
+                        std::thread::sleep(Duration::from_millis(10));
+                        (listening.post("main", PASSWORD, body).status == 200).then_some(())
+                    });
+                    taken.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for crash in 1..=3 {
+            eventually("some to be taken", || {
+                (taken.load(Ordering::Relaxed) > crash * MAILS / 5).then_some(())
+            });
+            scene.cluster.stop_server(Stop::Immediate);
+            scene.cluster.start_server();
+        }
+    });
+    scene.client = scene.cluster.connect("app");
+    let whose = "SELECT count(DISTINCT outbox_id) FROM delivery_events";
+    assert_eq!(number(&mut scene.client, whose), MAILS as i64);
+    assert_eq!(scene.events(), MAILS as i64, "each once");
+    let log = listening.program.log();
+    assert!(
+        log.contains("can be used again"),
+        "there was a crash: {log}"
+    );
+}
+
+#[test]
+fn behind_pgbouncer_in_transaction_mode_it_records() {
+    let mut scene = Scene::start();
+    let pooler = Pooler::start(&scene.cluster, "receiver");
+    drop(pooler.connect("app"));
+    let listening = scene.listen_at(&[pooler.url("app")], &[]);
+    for index in 0..20 {
+        let body = scene.schedule(&format!("{index}@example.com"));
+        assert_eq!(listening.post("main", PASSWORD, &body).body, "recorded");
+    }
+    assert_eq!(scene.events(), 20);
+    assert!(!listening.program.log().contains("WARNING"));
 }

@@ -68,12 +68,16 @@ impl Scene {
 
     /// As [`Self::listen`], with variables in its environment.
     pub fn listen_under(&self, databases: &[&str], environment: &[(&str, &str)]) -> Listening {
-        let log = self.cluster.scratch().join("receive.log");
         let urls = databases.iter().map(|name| self.url("receiver", name));
-        let urls: Vec<String> = urls.collect();
+        self.listen_at(&urls.collect::<Vec<_>>(), environment)
+    }
+
+    /// As [`Self::listen_under`], with the connection strings of the databases.
+    pub fn listen_at(&self, urls: &[String], environment: &[(&str, &str)]) -> Listening {
+        let log = self.cluster.scratch().join("receive.log");
         let mut program = program();
         program.envs(environment.iter().copied());
-        Listening::start(program, log, &self.transports, &urls)
+        Listening::start(program, log, &self.transports, urls)
     }
 
     /// Schedules a mail to a recipient; returns what Postmark posts when that mail is delivered.
