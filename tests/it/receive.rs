@@ -42,6 +42,56 @@ fn events_are_recorded_once() {
     assert_eq!(listening.program.stop().0.code(), Some(0));
 }
 
+/// SendGrid collects events, and signs what it posts.
+#[test]
+fn a_large_batch_is_recorded_in_parts() {
+    const EVENTS: usize = 2_500;
+    let mut scene = Scene::start();
+    let home = scene.cluster.scratch();
+    let openssl = |script: &str| {
+        let mut shell = Command::new("sh");
+        let output = shell.args(["-euc", script]).current_dir(&home).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{script}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let key = openssl(
+        "openssl ecparam -name prime256v1 -genkey -noout -out key.pem
+         openssl ec -in key.pem -pubout -outform DER | openssl base64 -A",
+    );
+    scene.write(&format!(
+        "[transports.main]\nprovider = \"sendgrid\"\nevent_secret = \"{key}\"\n"
+    ));
+    let listening = scene.listen(&["app"]);
+    let unsubscribe = |index| {
+        format!(
+            r#"{{"event": "unsubscribe", "email": "{index}@example.com", "timestamp": 1790000000, "sg_event_id": "e{index}",
+                "message_id": "0f8fad5b-d9cb-469f-a165-70867728950e"}}"#
+        )
+    };
+    let events: Vec<String> = (0..EVENTS).map(unsubscribe).collect();
+    let body = format!("[{}]", events.join(","));
+    let time = openssl("date +%s");
+    std::fs::write(home.join("signed"), format!("{time}{body}")).unwrap();
+    let signature = openssl("openssl dgst -sha256 -sign key.pem signed | openssl base64 -A");
+    let signature = format!("X-Twilio-Email-Event-Webhook-Signature: {signature}");
+    let time = format!("X-Twilio-Email-Event-Webhook-Timestamp: {time}");
+    let post = |body: &str| {
+        let headers = [&*signature, &*time];
+        request(
+            listening.address,
+            "POST",
+            "/events/main",
+            &headers,
+            body.as_bytes(),
+        )
+    };
+    assert_eq!(post(&body).body, "recorded");
+    assert_eq!(scene.events(), EVENTS as i64);
+    assert_eq!(post(&body).body, "nothing new");
+    assert_eq!(post(&body.replace("e7\"", "e8\"")).status, 401);
+}
+
 #[test]
 fn strangers_are_refused_and_told_nothing() {
     let mut scene = Scene::start();
