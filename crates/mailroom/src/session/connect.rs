@@ -210,7 +210,13 @@ where
                 notification.payload().to_owned(),
             ),
             Some(Ok(_)) => continue,
-            Some(Err(error)) => ConnectionEvent::Ended(DatabaseError::from(error).to_string()),
+            Some(Err(error)) => {
+                // Statements in flight get an error when the connection is dropped, on return.
+                let _ = events.send(ConnectionEvent::Ended(
+                    DatabaseError::from(error).to_string(),
+                ));
+                return;
+            }
             None => return,
         };
         if events.send(event).is_err() {
