@@ -162,32 +162,35 @@ fn what_a_client_does_not_wait_for_is_recorded() {
 fn what_was_answered_with_200_survives_crashes() {
     const THREADS: usize = 4;
     const MAILS: usize = 400;
+    const CRASHES: usize = 3;
     let mut scene = Scene::start();
     let bodies: Vec<Vec<u8>> = (0..MAILS)
         .map(|index| scene.schedule(&format!("{index}@example.com")))
         .collect();
     let listening = scene.listen(&["app"]);
-    let taken = AtomicUsize::new(0);
+    let [taken, crashes] = [(); 2].map(|()| AtomicUsize::new(0));
     scope(|threads| {
         for part in bodies.chunks(MAILS / THREADS) {
-            let (listening, taken) = (&listening, &taken);
+            let (listening, taken, crashes) = (&listening, &taken, &crashes);
             threads.spawn(move || {
+                let post = |body| listening.post("main", PASSWORD, body).status == 200;
                 for body in part {
-                    eventually("it to be taken", || {
-                        // Not faster than the crashes.
-                        std::thread::sleep(Duration::from_millis(10));
-                        (listening.post("main", PASSWORD, body).status == 200).then_some(())
-                    });
+                    eventually("it to be taken", || post(body).then_some(()));
                     taken.fetch_add(1, Ordering::Relaxed);
+                    // Posts again until the next crash.
+                    eventually("a crash", || {
+                        post(body);
+                        let part = (crashes.load(Ordering::Relaxed) + 1) * MAILS / (CRASHES + 1);
+                        (taken.load(Ordering::Relaxed) <= part).then_some(())
+                    });
                 }
             });
         }
-        for crash in 1..=3 {
-            eventually("some to be taken", || {
-                (taken.load(Ordering::Relaxed) > crash * MAILS / 5).then_some(())
-            });
+        for _ in 0..CRASHES {
+            std::thread::sleep(Duration::from_millis(300));
             scene.cluster.stop_server(Stop::Immediate);
             scene.cluster.start_server();
+            crashes.fetch_add(1, Ordering::Relaxed);
         }
     });
     scene.client = scene.cluster.connect("app");

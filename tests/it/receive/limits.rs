@@ -50,6 +50,8 @@ fn slow_clients_end_and_keep_no_other_from_its_answer() {
     let listening = scene.listen(&["app"]);
     let address = listening.address;
     let body = scene.schedule("a@example.com");
+    let mut large = scene.schedule("b@example.com");
+    large.resize(MIB, b' ');
     let begun = head("POST", "/events/main", &[PASSWORD]);
     scope(|threads| {
         let slow_head = threads.spawn(|| {
@@ -86,6 +88,10 @@ fn slow_clients_end_and_keep_no_other_from_its_answer() {
         let answer = listening.post("main", PASSWORD, &body);
         assert_eq!(answer.body, "recorded");
         assert!(begin.elapsed() < Duration::from_secs(5));
+        // A large one has no turn while they have all.
+        let answer = listening.post("main", PASSWORD, &large);
+        assert_eq!((answer.status, &*answer.body), (503, "busy"));
+        assert_eq!(answer.header("retry-after"), Some("10"));
         let (answer, took) = slow_head.join().unwrap();
         assert_eq!(answer, "");
         assert!((9..40).contains(&took.as_secs()), "{took:?}");
@@ -93,6 +99,8 @@ fn slow_clients_end_and_keep_no_other_from_its_answer() {
         assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
         assert!((19..50).contains(&took.as_secs()), "{took:?}");
         drop(slow);
+        let answer = listening.post("main", PASSWORD, &large);
+        assert_eq!(answer.body, "recorded");
     });
     // More than it takes at a time: one more is answered when they have gone.
     let idle: Vec<_> = (0..IDLE).map(|_| connect(address)).collect();
