@@ -15,7 +15,8 @@ const CLIENTS: u32 = 8;
 const RATE: u32 = 1000;
 
 /// The `message_id` of the mail with this id.
-const MESSAGE_ID: &str = "('0197c5d0-0000-7000-8000-' || lpad(to_hex((:mail)::bigint), 12, '0'))::uuid";
+const MESSAGE_ID: &str =
+    "('0197c5d0-0000-7000-8000-' || lpad(to_hex((:mail)::bigint), 12, '0'))::uuid";
 
 /// The rows of events.
 pub fn measure(effort: Effort) -> Vec<Row> {

@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, eventually, number};
 pub const FLEETS: [&str; 2] = ["docs/guides/sharding.md", "docs/guides/several-machines.md"];
 
 /// The blocks that other tests execute: page, info string of the fence, and test.
-const ELSEWHERE: [(&str, &str, &str); 20] = [
+const ELSEWHERE: [(&str, &str, &str); 21] = [
     (
         "README.md",
         "console",
@@ -47,17 +47,22 @@ const ELSEWHERE: [(&str, &str, &str); 20] = [
     (
         "docs/guides/events.md",
         "python",
-        "frameworks::routes::the_route_for_django_passes_events_on",
+        "frameworks::the_route_for_django_passes_events_on",
     ),
     (
         "docs/guides/events.md",
         "js",
-        "frameworks::routes::the_route_for_express_passes_events_on",
+        "frameworks::the_route_for_express_passes_events_on",
     ),
     (
         "docs/guides/events.md",
         "php",
-        "frameworks::routes::the_route_for_php_passes_events_on",
+        "frameworks::the_route_for_php_passes_events_on",
+    ),
+    (
+        "docs/guides/events.md",
+        "sh receive",
+        "book_commands::the_endpoint_for_events_starts_as_described",
     ),
     (
         "docs/guides/node.md",

@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use crate::book::{block, blocks, read, run_sql};
 use crate::book_blocks::FLEETS;
 use crate::cluster::{self, Cluster, Stop, eventually, number};
+use crate::counterparts::{http, process::Process};
 use crate::post::Post;
 use crate::receiver::{Receiver, status};
 
@@ -91,6 +92,39 @@ fn the_pages_on_fleets_are_executed() {
         }
         assert!(executed >= 2, "only {executed} blocks were found in {page}");
     }
+}
+
+#[test]
+fn the_endpoint_for_events_starts_as_described() {
+    let page = "docs/guides/events.md";
+    let cluster = Cluster::start(&[]);
+    cluster.create_database("shop");
+    let role = blocks(&read(page))
+        .into_iter()
+        .find(|block| block.language == "sql" && block.text.contains("mailroom_receiver"));
+    run_sql(&cluster, "shop", &role.unwrap().text);
+    let transports = cluster.scratch().join("transports.toml");
+    fs::write(&transports, block(page, "toml events")).unwrap();
+    fs::set_permissions(&transports, fs::Permissions::from_mode(0o600)).unwrap();
+    let socket = cluster.socket().display().to_string().replace('/', "%2F");
+    let script = block(page, "sh receive")
+        .replace(
+            "/etc/mailroom/transports.toml",
+            &transports.display().to_string(),
+        )
+        .replace("db1.internal", &socket);
+    let mut shell = Command::new("sh");
+    shell
+        .env("PATH", path(&cluster))
+        .args(["-euc", &format!("exec {script}")]);
+    let _receiver = Process::start(&shell);
+    let status = eventually("the endpoint", || {
+        std::net::TcpStream::connect(("127.0.0.1", 8025)).ok()?;
+        Some(http::call(8025, "GET", "/health", None).0)
+    });
+    assert_eq!(status, 200);
+    let unproven = http::call(8025, "POST", "/events/main", Some(&serde_json::json!({})));
+    assert_eq!(unproven.0, 401);
 }
 
 #[test]
