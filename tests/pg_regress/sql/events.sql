@@ -51,7 +51,7 @@ SELECT mailroom_report('', '[{"type": "bounced"}]');
 SELECT mailroom_report('', '[{"type": "bounced", "event_id": "1", "secret": 1}]');
 SELECT mailroom_report('', NULL);
 SELECT mailroom_report(NULL, '[]');
-SELECT mailroom_report('nowhere', '[]');
+SELECT mailroom_report('no where', '[]');
 SELECT mailroom_report('', '[]');
 SELECT count(*) FROM delivery_events;
 
