@@ -55,6 +55,7 @@ BEGIN
             l.place,
             l.attempt,
             CASE
+                WHEN l.batch IS NULL AND @extschema@._proven_state(l.id, NULL::timestamptz) = 'sent' THEN 'sent'
                 -- A mail that five senders in a row did not survive is not given to a sixth. After a retry it has five
                 -- more.
                 WHEN l.attempt >= l.max_attempts OR l.in_a_row % 5 = 0 THEN 'error'
@@ -77,9 +78,9 @@ BEGIN
         SET state = j.next,
             send_at = CASE WHEN j.next = 'scheduled' THEN j.again ELSE o.send_at END,
             failed_attempts = j.attempt,
-            last_error = 'lease expired',
-            claimed_by = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_by END,
-            claimed_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE o.claimed_at END,
+            last_error = CASE WHEN j.next <> 'sent' THEN 'lease expired' END,
+            claimed_by = CASE WHEN j.next IN ('scheduled', 'sent') THEN NULL ELSE o.claimed_by END,
+            claimed_at = CASE WHEN j.next IN ('scheduled', 'sent') THEN NULL ELSE o.claimed_at END,
             claimed_until = NULL,
             updated_at = _expire_claims.moment,
             ended_at = CASE WHEN j.next = 'scheduled' THEN NULL ELSE _expire_claims.moment END

@@ -135,7 +135,11 @@ BEGIN
         -- The webhook may have told before the sender gave up waiting.
         CROSS JOIN LATERAL (
             SELECT CASE
+                -- A batch is repeated as a whole, which its provider recognises, so its members stay together.
+                WHEN mailroom_mark_error_many.batches[h.item] IS NOT NULL THEN NULL
                 WHEN mailroom_mark_error_many.ambiguous[h.item] THEN @extschema@._proven_state(o.id, o.claimed_at)
+                -- An earlier attempt may have been it.
+                WHEN o.failed_attempts > 0 THEN @extschema@._proven_state(o.id, NULL::timestamptz)
             END AS next
             OFFSET 0
         ) p

@@ -44,7 +44,9 @@ BEGIN
         FOR NO KEY UPDATE SKIP LOCKED
     ), changed AS (
         UPDATE @extschema@.outbox o
+        -- The provider that recognises a batch is no more asked.
         SET transport = mailroom_reroute.to_transport,
+            batch = NULL,
             fallback_from = NULL,
             updated_at = clock_timestamp()
         WHERE o.ctid = ANY (ARRAY(SELECT l.place FROM locked l))

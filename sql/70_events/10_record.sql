@@ -24,9 +24,12 @@ BEGIN
         FROM @extschema@.outbox o
         WHERE o.id = ANY (_settle_by_events.mails)
           AND o.failed_attempts > 0
-          AND (o.state::text = 'error' OR o.state::text = 'scheduled' AND o.batch IS NULL)
+          AND (o.state::text IN ('error', 'expired') OR o.state::text = 'scheduled' AND o.batch IS NULL)
         FOR NO KEY UPDATE SKIP LOCKED
     );
+    IF locked = '{}' THEN
+        RETURN;
+    END IF;
     WITH proven AS MATERIALIZED (
         -- Of those that give it up, only what this transaction recorded: mailroom_retry may have come after the others.
         SELECT o.ctid AS place, @extschema@._proven_state(o.id, now()) AS next
@@ -44,8 +47,7 @@ BEGIN
             ended_at = local.moment
         FROM proven p
         WHERE o.ctid = p.place
-          AND p.next IS NOT NULL
-          AND p.next <> o.state
+          AND (p.next = 'sent' OR p.next = 'error' AND o.state = 'scheduled')
         RETURNING o.group_key
     )
     SELECT bool_or(s.group_key IS NOT NULL) INTO of_groups FROM settled s;
@@ -142,18 +144,19 @@ BEGIN
         FROM judged j
         ORDER BY j.event_key
         ON CONFLICT ON CONSTRAINT delivery_events_event_key_key DO NOTHING
-        RETURNING delivery_events.outbox_id
+        RETURNING delivery_events.id
     )
-    SELECT (SELECT count(*) FROM judged), count(*), array_agg(DISTINCT n.outbox_id) FILTER (WHERE n.outbox_id IS NOT NULL)
+    -- Of repeated events too: the session that settled the mail may not have seen the first one yet.
+    SELECT count(*), (SELECT count(*) FROM news), array_agg(DISTINCT j.mail) FILTER (WHERE j.mail IS NOT NULL)
     INTO known, recorded, mails
-    FROM news n;
+    FROM judged j;
     -- Most often it was known that the mail was sent.
     IF EXISTS (
         SELECT
         FROM @extschema@.outbox o
         WHERE o.id = ANY (local.mails)
           AND o.failed_attempts > 0
-          AND o.state::text IN ('scheduled', 'error')
+          AND o.state::text IN ('scheduled', 'error', 'expired')
     ) THEN
         PERFORM @extschema@._settle_by_events(mails);
     END IF;

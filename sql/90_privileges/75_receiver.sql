@@ -1,6 +1,6 @@
 -- mailroom_receiver: reports what providers told about mail.
 --
--- For a program that listens on the internet: it reads nothing, and can say of a mail only what it has proof of, or what a
+-- For a program that listens on the internet: it reads nothing. What it reports with an id of an event is believed, else what a
 -- recipient of the mail could say.
 
 GRANT EXECUTE ON FUNCTION @extschema@.mailroom_report(text, jsonb), @extschema@._library_version(), @extschema@.mailroom_version()

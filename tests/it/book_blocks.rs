@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, eventually, number};
 pub const FLEETS: [&str; 2] = ["docs/guides/sharding.md", "docs/guides/several-machines.md"];
 
 /// The blocks that other tests execute: page, info string of the fence, and test.
-const ELSEWHERE: [(&str, &str, &str); 21] = [
+const ELSEWHERE: [(&str, &str, &str); 22] = [
     (
         "README.md",
         "console",
@@ -63,6 +63,11 @@ const ELSEWHERE: [(&str, &str, &str); 21] = [
         "docs/guides/events.md",
         "sh receive",
         "book_commands::the_endpoint_for_events_starts_as_described",
+    ),
+    (
+        "docs/guides/events.md",
+        "text aliases",
+        "receive::a_report_of_a_relay_is_read_as_in_the_book",
     ),
     (
         "docs/guides/node.md",

@@ -3,6 +3,7 @@
 mod databases;
 mod http;
 mod limits;
+mod reports;
 mod scene;
 mod sns;
 

@@ -9,6 +9,7 @@
 //! | `verify` | passwords, message authentication codes and times |
 //! | `reported` | an event as its provider reports it, and its normal form |
 //! | `reply` | what the reply of a mail server says of the mailbox |
+//! | [`dsn`] | reports of relays, which come by mail |
 //! | [`report`] | events as programs report them, and as SQL takes them |
 //! | `json`, `timestamp` | reading payloads |
 //!
@@ -23,6 +24,7 @@ use std::time::{Duration, SystemTime};
 
 use uuid::Uuid;
 
+pub mod dsn;
 mod json;
 mod mailgun;
 mod postmark;

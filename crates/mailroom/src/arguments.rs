@@ -29,6 +29,8 @@ pub enum Command {
     Check(Check),
     /// `mailroom receive`.
     Receive(Receive),
+    /// `mailroom report`.
+    Report(Report),
 }
 
 /// Arguments of `mailroom send`.
@@ -72,18 +74,29 @@ pub struct Receive {
     pub format: Format,
 }
 
+/// Arguments of `mailroom report`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Databases in the syntax of libpq.
+    pub databases: Vec<String>,
+    /// The transport that sent the mail.
+    pub transport: String,
+}
+
 /// The commands that have options.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Name {
     Send,
     Check,
     Receive,
+    Report,
 }
 
 /// The options that were given, of any command.
 struct Given {
     databases: Vec<String>,
     transports: Option<PathBuf>,
+    transport: Option<String>,
     to: Option<String>,
     once: bool,
     uses_notifications: bool,
@@ -112,7 +125,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
         "send" => options(&mut parser, Name::Send),
         "check" => options(&mut parser, Name::Check),
         "receive" => options(&mut parser, Name::Receive),
-        _ => Err("the command is none of send, check and receive".to_owned()),
+        "report" => options(&mut parser, Name::Report),
+        _ => Err("the command is none of send, check, receive and report".to_owned()),
     }
 }
 
@@ -121,6 +135,7 @@ fn options(parser: &mut Parser, name: Name) -> Result<Command, String> {
     let mut given = Given {
         databases: Vec::new(),
         transports: None,
+        transport: None,
         to: None,
         once: false,
         uses_notifications: true,
@@ -135,7 +150,10 @@ fn options(parser: &mut Parser, name: Name) -> Result<Command, String> {
             Arg::Short('d') | Arg::Long("database") => {
                 given.databases.push(text(parser, "--database")?);
             }
-            Arg::Short('t') | Arg::Long("transports") => {
+            Arg::Long("transport") if name == Name::Report => {
+                given.transport = Some(text(parser, "--transport")?);
+            }
+            Arg::Short('t') | Arg::Long("transports") if name != Name::Report => {
                 let value = parser.value().map_err(|error| tell(&error))?;
                 // The names in the file are relative to its directory, and some must be absolute.
                 let path = std::path::absolute(value)
@@ -147,7 +165,7 @@ fn options(parser: &mut Parser, name: Name) -> Result<Command, String> {
             Arg::Long("poll") if name == Name::Send => {
                 given.poll = seconds(&text(parser, "--poll")?)?;
             }
-            Arg::Long("log-format") if name != Name::Check => {
+            Arg::Long("log-format") if matches!(name, Name::Send | Name::Receive) => {
                 given.format = format(&text(parser, "--log-format")?)?;
             }
             Arg::Long("to") if name == Name::Check => given.to = Some(text(parser, "--to")?),
@@ -168,14 +186,14 @@ fn options(parser: &mut Parser, name: Name) -> Result<Command, String> {
 impl Given {
     /// The command, if nothing is missing.
     fn command(self, name: Name) -> Result<Command, String> {
-        let transports = self
-            .transports
-            .ok_or("--transports is missing: it names the transports file".to_owned())?;
         if name != Name::Check && self.databases.is_empty() {
             return Err(
                 "--database is missing: it names a database, as a URL for instance".to_owned(),
             );
         }
+        let transports = self
+            .transports
+            .ok_or("--transports is missing: it names the transports file".to_owned());
         if !self.is_behind_proxy && !self.listen.ip().to_canonical().is_loopback() {
             return Err(
                 "other machines reach the address of --listen, and passwords would come without TLS: \
@@ -186,12 +204,12 @@ impl Given {
         Ok(match name {
             Name::Check => Command::Check(Check {
                 databases: self.databases,
-                transports,
+                transports: transports?,
                 to: self.to,
             }),
             Name::Send => Command::Send(Send {
                 databases: self.databases,
-                transports,
+                transports: transports?,
                 once: self.once,
                 poll: self.poll,
                 listen: self.uses_notifications,
@@ -199,9 +217,15 @@ impl Given {
             }),
             Name::Receive => Command::Receive(Receive {
                 databases: self.databases,
-                transports,
+                transports: transports?,
                 listen: self.listen,
                 format: self.format,
+            }),
+            Name::Report => Command::Report(Report {
+                databases: self.databases,
+                transport: self
+                    .transport
+                    .ok_or("--transport is missing: it names a transport".to_owned())?,
             }),
         })
     }
@@ -271,6 +295,24 @@ mod tests {
             format: Format::Json,
         };
         assert_eq!(read(line), Ok(Command::Send(expected)));
+    }
+
+    #[test]
+    fn a_report_names_its_transport() {
+        let expected = Report {
+            databases: vec!["x".to_owned()],
+            transport: "relay".to_owned(),
+        };
+        let line = "report -d x --transport relay";
+        assert_eq!(read(line), Ok(Command::Report(expected)));
+        for wrong in [
+            "report -d x",
+            "report --transport relay",
+            "report -d x -t /t",
+            "send -d x -t /t --transport y",
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! | `send` | `mailroom send` |
 //! | `check` | `mailroom check` |
 //! | `receive` | `mailroom receive` |
+//! | `report` | `mailroom report` |
+//! | `report` | `mailroom report` |
 //! | `http_server` | a server of HTTP |
 //! | `signals` | the signals |
 //! | `control` | what signals ask for |
@@ -29,6 +31,7 @@ mod http_server;
 mod log;
 mod readable_fd;
 mod receive;
+mod report;
 mod send;
 mod service;
 mod session;
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Ok(Command::Send(arguments)) => send::run(&arguments),
         Ok(Command::Check(arguments)) => check::run(&arguments),
         Ok(Command::Receive(arguments)) => receive::run(&arguments),
+        Ok(Command::Report(arguments)) => report::run(&arguments),
         Err(problem) => {
             let _ = writeln!(
                 std::io::stderr(),

@@ -12,7 +12,7 @@
 //! It listens on the internet, so it holds nothing that a stranger may want: its role reads no mail, and it reads the secrets
 //! for events only. It runs on one thread.
 
-mod connection;
+pub mod connection;
 mod database;
 mod endpoint;
 mod route;

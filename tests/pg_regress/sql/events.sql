@@ -114,6 +114,28 @@ UPDATE outbox SET send_at = now() WHERE id = :kept;
 SELECT id FROM mailroom_claim(1, claimant => 'c');
 SELECT state FROM outbox WHERE id IN (3, :kept) ORDER BY id;
 
+-- A member of a batch whose event came before the settle stays with the others.
+SELECT mailroom_send('a@example.com', 'S', 'T') AS first, mailroom_send('a@example.com', 'S', 'T') AS second \gset
+SELECT count(*) FROM mailroom_claim(2, claimant => 'c');
+SELECT mailroom_report('', about(:first, 'type', 'delivered', 'event_id', 's1'));
+SELECT cardinality(mailroom_mark_error_many(ARRAY[:first, :second], '{timeout,timeout}', ambiguous => '{true,true}', alone => '{false,false}',
+    batches => array_fill(gen_random_uuid(), ARRAY[2]), claimant => 'c'));
+SELECT count(*) FILTER (WHERE state = 'scheduled') AS scheduled, count(DISTINCT batch) AS batches FROM outbox WHERE id IN (:first, :second);
+SELECT count(mailroom_cancel(id)) FROM outbox WHERE id IN (:first, :second);
+-- What ended as error or expired had been sent: by a lease that ended, by a later attempt, or because its time was over.
+SELECT mailroom_send('a@example.com', 'S', 'T', max_attempts => 1) AS lapsed, mailroom_send('a@example.com', 'S', 'T') AS refused,
+    mailroom_send('a@example.com', 'S', 'T', expires_at => now() + interval '1 hour') AS late \gset
+SELECT count(*) FROM mailroom_claim(3, claimant => 'c');
+SELECT cardinality(try(ARRAY[:refused, :late]));
+UPDATE outbox SET send_at = now() WHERE id = :refused;
+UPDATE outbox SET state = 'expired' WHERE id = :late;
+SELECT id = :refused AS again FROM mailroom_claim(1, claimant => 'c');
+SELECT mailroom_report('', about(:lapsed, 'type', 'delivered', 'event_id', 'l1') || about(:refused, 'type', 'delivered', 'event_id', 'l2') || about(:late, 'type', 'delivered', 'event_id', 'l3'));
+SELECT mailroom_mark_error(:refused, 'no such user', permanent => true, claimant => 'c');
+UPDATE outbox SET claimed_until = claimed_at WHERE id = :lapsed;
+SELECT count(*) FROM mailroom_claim(1, claimant => 'c');
+SELECT state, failed_attempts, last_error FROM outbox WHERE id IN (:lapsed, :refused, :late) ORDER BY id;
+
 -- Deleted after mailroom.retention, however the mail ended.
 UPDATE delivery_events SET received_at = now() - interval '8 days' WHERE id % 2 = 0;
 SELECT count(*) AS young FROM delivery_events WHERE received_at > now() - interval '7 days' \gset

@@ -65,7 +65,7 @@ impl Event {
 pub fn read(transport: &str, report: &str, now: SystemTime) -> Result<Vec<Reporting>, Refusal> {
     let refuse = |text: &str| Err(Refusal(text.to_owned()));
     let Ok(Value::Array(events)) = serde_json::from_str(report) else {
-        return refuse("events is not a JSON array");
+        return refuse("events cannot be read as a JSON array");
     };
     if events.len() > REPORT_MAX {
         return refuse("events has more than 1000 elements");
@@ -199,7 +199,7 @@ fn status(text: &str) -> Option<String> {
 }
 
 /// In UTC, to the microsecond.
-fn rfc3339(time: SystemTime) -> String {
+pub(super) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let whole = dates::rfc3339(since.as_secs());
     format!(

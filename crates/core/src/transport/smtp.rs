@@ -53,6 +53,8 @@ pub(crate) mod tests;
 mod transaction;
 mod wire;
 
+pub(crate) use outcome::names_mailbox;
+
 use envelope::Envelope;
 use extensions::Extensions;
 use pool::Pool;

@@ -23,8 +23,6 @@ use crate::session::{
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum duration of a transaction, whose commit may wait for standbys. Then the connection is given up.
 const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(15);
-/// The SQLSTATE of `mailroom_report` for a transport that the database does not know.
-const UNKNOWN_TRANSPORT: &str = "42704";
 
 /// Why a database cannot be used.
 pub enum Failure {
@@ -114,12 +112,7 @@ impl Connection {
         let report = fit(report, self.is_utf8);
         let parameters: [Parameter<'_>; 2] = [(&transport, Type::TEXT), (&report, Type::TEXT)];
         let statement = include_str!("../../sql/report.sql");
-        let row = self.transaction(statement, &parameters).await;
-        let row = row.map_err(|error| match error.sqlstate() {
-            // Nothing is wrong with the connection.
-            UNKNOWN_TRANSPORT => error.of_statement(),
-            _ => error,
-        })?;
+        let row = self.transaction(statement, &parameters).await?;
         Ok(Recorded {
             news: row.try_get(0)?,
             retention: duration(row.try_get(1)?),

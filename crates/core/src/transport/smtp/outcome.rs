@@ -20,6 +20,17 @@
 use super::reply::Reply;
 use crate::transport::providers::MessageOutcome;
 
+/// Whether an enhanced status code, as `5.1.1`, says for good that the recipient does not exist or accepts no mail.
+pub fn names_mailbox(status: &str) -> bool {
+    let mut parts = status.split('.').map(|part| part.parse::<u16>().ok());
+    let (Some(Some(5)), Some(Some(subject)), Some(Some(detail)), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return false;
+    };
+    NAMES_RECIPIENT.contains(&(subject, detail)) && (subject, detail) != FULL
+}
+
 /// What the server replies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
@@ -45,6 +56,8 @@ pub(super) enum Stage {
 /// 5.4.1 and 5.4.4 are left out: some servers reply so to any recipient that they do not relay to, which is a matter of
 /// configuration, and configuration never ends a message.
 const NAMES_RECIPIENT: [(u16, u16); 7] = [(1, 1), (1, 2), (1, 3), (1, 6), (1, 10), (2, 1), (2, 2)];
+/// That a mailbox is full passes.
+const FULL: (u16, u16) = (2, 2);
 /// The subject of enhanced codes on the state of a mailbox.
 const MAILBOX: u16 = 2;
 /// The subject of enhanced codes on security and policy, which limits of rates belong to.
