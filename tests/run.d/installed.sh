@@ -194,7 +194,7 @@ first_mail() {
     holds "without a toolchain" inside sh -c '! command -v cc && ! command -v rustc && ! command -v cargo'
     holds "mailroom check finds nothing wrong" inside runuser -u postgres -- \
         mailroom check --transports /etc/mailroom/transports.toml --database 'postgresql:///app?host=/var/run/postgresql'
-    holds "the manual is there" inside sh -c 'for page in mailroom mailroom-send mailroom-check mailroom-receive; do test -e "/usr/share/man/man1/$page.1.gz" || exit 1; done'
+    holds "the manual is there" inside sh -c 'for page in mailroom mailroom-send mailroom-check mailroom-receive mailroom-report; do test -e "/usr/share/man/man1/$page.1.gz" || exit 1; done'
 }
 
 # The unit, in the worker's place.
