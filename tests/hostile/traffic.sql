@@ -170,6 +170,9 @@ SELECT @s@.mailroom_mark_sent_many(ARRAY[id], ARRAY['p']::pg_catalog.text[], v.m
 
 SELECT @s@.mailroom_mark_error(id, 'no 00000'::pg_catalog.text, '1 s'::pg_catalog.interval, v.p, 500::integer, 'me'::pg_catalog.text, NULL::integer, v.p, v.p) FROM @s@.outbox JOIN (VALUES ('6', true), ('7', false)) v (k, p) ON item_key OPERATOR(pg_catalog.=) v.k;
 
+SELECT @s@.mailroom_report(''::pg_catalog.text, pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object('type', 'delivered', 'event_id', '6', 'message_id', message_id)))
+FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '6';
+
 SELECT @s@.mailroom_mark_error_many(ARRAY[id], ARRAY['no']::pg_catalog.text[], ARRAY[NULL]::pg_catalog.interval[], ARRAY[true], ARRAY[500], v.m::pg_catalog.text, ARRAY[failed_attempts], ARRAY[true], ARRAY[false], NULL::pg_catalog.uuid[]) FROM @s@.outbox, (VALUES ('you'), ('me')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '8';
 
 UPDATE @s@.outbox SET claimed_until = pg_catalog.clock_timestamp() WHERE item_key OPERATOR(pg_catalog.=) '9';
