@@ -4,6 +4,7 @@
 -- Invariants: an event that cannot be the provider's, or that is not about mail of this database, is not recorded; nothing
 -- waits for a session that holds the mail; a secret is in no parameter of a statement (I7).
 
+-- Long because rows are locked, changed and, if that fails, passed by in one block.
 CREATE FUNCTION @extschema@._settle_by_events(mails bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
