@@ -156,12 +156,11 @@ fn pairs(headers: &[u8]) -> Result<Vec<(String, String)>, ErrorReport> {
 }
 
 /// An event for `_record_events`. A recipient that the encoding of the database cannot represent has no mail in it.
-fn row(event: Event, is_proven: bool) -> Value {
-    let recipient = event
+fn row(mut event: Event, is_proven: bool) -> Value {
+    event
         .recipient
-        .clone()
-        .filter(|recipient| encoding::from_utf8(recipient).is_some());
-    let mut row = Event { recipient, ..event }.to_json();
+        .take_if(|recipient| encoding::from_utf8(recipient).is_none());
+    let mut row = event.to_json();
     row["is_proven"] = Value::Bool(is_proven);
     row
 }

@@ -227,28 +227,7 @@ impl Session {
         if self.is_broken {
             return Err(DatabaseError::lost("the connection was given up"));
         }
-        let client = &self.client;
-        let [timeout, lock_timeout] = [limit, lock_timeout].map(milliseconds);
-        let settings: [Parameter<'_>; 3] = [
-            (&self.path, Type::TEXT),
-            (&timeout, Type::TEXT),
-            (&lock_timeout, Type::TEXT),
-        ];
-        let work = async {
-            // They are sent in this order. After an error, the server skips the rest, and COMMIT rolls back.
-            let (begun, set, done, ended) = tokio::join!(
-                biased;
-                client.batch_execute(BEGIN),
-                client.execute_typed(include_str!("../sql/transaction.sql"), &settings),
-                body(client),
-                client.batch_execute("COMMIT"),
-            );
-            begun?;
-            set?;
-            let done = done?;
-            ended?;
-            Ok(done)
-        };
+        let work = in_transaction(&self.client, &self.path, (limit, lock_timeout), body);
         let done = bounded(&self.runtime, &self.control, limit, work);
         self.is_broken |= done.is_none();
         done.unwrap_or_else(|| Err(DatabaseError::lost(NO_ANSWER)))
@@ -346,6 +325,38 @@ pub fn milliseconds(time: Duration) -> String {
 /// The value of search_path for the extension in this schema, given as SQL writes it.
 pub fn search_path(schema: &str) -> String {
     format!("pg_catalog, {schema}, pg_temp")
+}
+
+/// Runs a transaction whose statements are sent without waiting for each other, with this search_path and these limits: of
+/// its statements, and of each wait for a lock.
+///
+/// # Errors
+/// The transaction was rolled back, or its outcome is not known because the connection was lost.
+pub async fn in_transaction<R>(
+    client: &Client,
+    path: &str,
+    (limit, lock_limit): (Duration, Duration),
+    body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
+) -> Result<R, DatabaseError> {
+    let [limit, lock_limit] = [limit, lock_limit].map(milliseconds);
+    let settings: [Parameter<'_>; 3] = [
+        (&path, Type::TEXT),
+        (&limit, Type::TEXT),
+        (&lock_limit, Type::TEXT),
+    ];
+    // They are sent in this order. After an error, the server skips the rest, and COMMIT rolls back.
+    let (begun, set, done, ended) = tokio::join!(
+        biased;
+        client.batch_execute(BEGIN),
+        client.execute_typed(include_str!("../sql/transaction.sql"), &settings),
+        body(client),
+        client.batch_execute("COMMIT"),
+    );
+    begun?;
+    set?;
+    let done = done?;
+    ended?;
+    Ok(done)
 }
 
 /// Runs a future with a time limit, which is shorter after a stop; `None` at the limit.

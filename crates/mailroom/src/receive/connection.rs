@@ -15,7 +15,7 @@ use crate::conninfo::Target;
 use crate::database_error::DatabaseError;
 use crate::session::connect::connect;
 use crate::session::{
-    BEGIN, CLOSING, Extension, LOCK_TIMEOUT, NO_ANSWER, Parameter, find_extension, milliseconds,
+    CLOSING, Extension, LOCK_TIMEOUT, NO_ANSWER, Parameter, find_extension, in_transaction,
     search_path, standby,
 };
 
@@ -125,28 +125,12 @@ impl Connection {
         statement: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, DatabaseError> {
-        let client = &self.client;
-        let [limit, lock_limit] = [STATEMENT_TIMEOUT, LOCK_TIMEOUT].map(milliseconds);
-        let settings: [Parameter<'_>; 3] = [
-            (&self.path, Type::TEXT),
-            (&limit, Type::TEXT),
-            (&lock_limit, Type::TEXT),
-        ];
-        let work = async {
-            // They are sent in this order. After an error, the server skips the rest, and COMMIT rolls back.
-            let (begun, set, rows, ended) = tokio::join!(
-                biased;
-                client.batch_execute(BEGIN),
-                client.execute_typed(include_str!("../../sql/transaction.sql"), &settings),
-                client.query_typed(statement, parameters),
-                client.batch_execute("COMMIT"),
-            );
-            begun?;
-            set?;
-            let row = rows?.into_iter().next();
-            ended?;
+        let limits = (STATEMENT_TIMEOUT, LOCK_TIMEOUT);
+        let work = in_transaction(&self.client, &self.path, limits, async |client| {
+            let rows = client.query_typed(statement, parameters).await?;
+            let row = rows.into_iter().next();
             row.ok_or_else(|| DatabaseError::unexpected("no row"))
-        };
+        });
         let done = timeout(TRANSACTION_TIMEOUT, work).await;
         done.unwrap_or_else(|_| Err(DatabaseError::lost(NO_ANSWER)))
     }
