@@ -56,6 +56,13 @@ COMMENT ON COLUMN @extschema@.delivery_events.received_at IS 'When it was record
 
 CREATE INDEX delivery_events_outbox_id ON @extschema@.delivery_events (outbox_id);
 
+CREATE FUNCTION @extschema@._proves_sending(type @extschema@.event_type) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+-- A provider that says anything else of a mail has taken it.
+RETURN type NOT IN ('rejected', 'failed', 'suppressed');
+COMMENT ON FUNCTION @extschema@._proves_sending(@extschema@.event_type) IS
+    'Internal. Whether an event of this type proves that the provider took the mail.';
+
 CREATE FUNCTION @extschema@._proven_state(mail bigint, since timestamptz) RETURNS @extschema@.outbox_state
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
@@ -64,8 +71,7 @@ CREATE FUNCTION @extschema@._proven_state(mail bigint, since timestamptz) RETURN
     SET jit = off
 AS $$
     SELECT CASE
-        -- A provider that says anything else of a mail has taken it.
-        WHEN bool_or(e.type NOT IN ('rejected', 'failed', 'suppressed')) THEN 'sent'
+        WHEN bool_or(@extschema@._proves_sending(e.type)) THEN 'sent'
         WHEN bool_or(e.type IN ('rejected', 'failed') AND e.received_at >= _proven_state.since) THEN 'error'
     END::@extschema@.outbox_state
     FROM @extschema@.delivery_events e

@@ -104,7 +104,7 @@ UNION ALL
 SELECT
     o.id, NULL, o.state::text, NULL, o.ended_at, NULL, NULL, o.transport, NULL,
     CASE o.state
-        WHEN 'sent' THEN 'settled by delivery_events ' || (SELECT min(e.id) FROM @extschema@.delivery_events e WHERE e.outbox_id = o.id AND e.type NOT IN ('rejected', 'failed', 'suppressed'))
+        WHEN 'sent' THEN 'settled by delivery_events ' || (SELECT min(e.id) FROM @extschema@.delivery_events e WHERE e.outbox_id = o.id AND @extschema@._proves_sending(e.type))
         ELSE o.last_error
     END,
     o.provider_id

@@ -350,7 +350,7 @@ CREATE TRIGGER attach_files
     FOR EACH ROW
     EXECUTE FUNCTION @extschema@._attach_files();
 
-CREATE FUNCTION @extschema@._outbox_forget_attachments() RETURNS trigger
+CREATE FUNCTION @extschema@._outbox_forget() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -360,12 +360,12 @@ BEGIN
     RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._outbox_forget_attachments() IS 'Internal. Deletes the attachments and events of all mail, whose ids other mail may get.';
+COMMENT ON FUNCTION @extschema@._outbox_forget() IS 'Internal. Deletes the attachments and events of all mail, whose ids other mail may get.';
 
-CREATE TRIGGER outbox_forget_attachments
+CREATE TRIGGER outbox_forget
     AFTER TRUNCATE ON @extschema@.outbox
     FOR EACH STATEMENT
-    EXECUTE FUNCTION @extschema@._outbox_forget_attachments();
+    EXECUTE FUNCTION @extschema@._outbox_forget();
 
 CREATE FUNCTION @extschema@._decoded(content text) RETURNS bytea
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE

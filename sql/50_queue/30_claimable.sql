@@ -48,7 +48,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._is_known_to_be_sent(bigint, integer, uuid) IS
-    'Internal. Whether an event proves that a scheduled mail with this many failed attempts, in this batch, was sent.';
+    'Internal. Whether an event proves that a mail with this many failed attempts, in this batch, was sent.';
 
 CREATE FUNCTION @extschema@._end_useless(doomed tid[], moment timestamptz) RETURNS void
     LANGUAGE plpgsql

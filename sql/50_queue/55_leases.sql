@@ -55,7 +55,7 @@ BEGIN
             l.place,
             l.attempt,
             CASE
-                WHEN l.batch IS NULL AND @extschema@._proven_state(l.id, NULL::timestamptz) = 'sent' THEN 'sent'
+                WHEN @extschema@._is_known_to_be_sent(l.id, l.attempt, l.batch) THEN 'sent'
                 -- A mail that five senders in a row did not survive is not given to a sixth. After a retry it has five
                 -- more.
                 WHEN l.attempt >= l.max_attempts OR l.in_a_row % 5 = 0 THEN 'error'

@@ -29,6 +29,7 @@ GRANT EXECUTE ON FUNCTION @extschema@._library_version(), @extschema@.mailroom_v
 GRANT EXECUTE ON FUNCTION
     @extschema@._first_attempt_at(bigint),
     @extschema@._may_have_arrived(bigint),
+    @extschema@._proves_sending(@extschema@.event_type),
     @extschema@._proven_state(bigint, timestamptz),
     @extschema@._is_known_to_be_sent(bigint, integer, uuid),
     @extschema@._batch_limit(),

@@ -14,7 +14,7 @@ GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, t
 -- All columns but recipient and detail.
 GRANT SELECT (id, event_key, outbox_id, transport, type, is_permanent, reason, status, occurred_at, received_at)
     ON @extschema@.delivery_events TO mailroom_monitor;
-GRANT EXECUTE ON FUNCTION @extschema@._first_read(bigint), @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
+GRANT EXECUTE ON FUNCTION @extschema@._proves_sending(@extschema@.event_type), @extschema@._first_read(bigint), @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
     @extschema@._scheduled_transports(), @extschema@._library_version(), @extschema@.mailroom_version() TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token_id, account_id, transport, fallback_from, priority, state, send_at, expires_at, failed_attempts, max_attempts,

@@ -146,6 +146,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._read_report(text, text),
     @extschema@._record_events(text, jsonb),
     @extschema@._settle_by_events(bigint[]),
+    @extschema@._proves_sending(@extschema@.event_type),
     @extschema@._proven_state(bigint, timestamptz),
     @extschema@._passes_by(text, tid[]),
     @extschema@._note_refused(bigint, text),
