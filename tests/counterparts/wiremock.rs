@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::{Value, json};
 
 use super::http;
-use super::process::Process;
+use super::process::{Process, directory};
 use super::tls::{Authority, PASSWORD};
 
 /// A running WireMock.
@@ -63,6 +63,9 @@ impl WireMock {
             ))
             .args(["--port", "0", "--bind-address", "127.0.0.1"])
             .args(["--disable-banner", "--container-threads", "500"])
+            // Else it makes folders where the tests were started.
+            .arg("--root-dir")
+            .arg(directory())
             .args(["--https-port", "0", "--keystore-type", "PKCS12"])
             .args(["--keystore-password", PASSWORD])
             .args(["--key-manager-password", PASSWORD])

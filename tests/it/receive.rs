@@ -1,7 +1,7 @@
 //! `mailroom receive` (in MAILROOM_SEND): what providers post is verified and recorded, also when something else fails.
 
 mod databases;
-mod http;
+pub mod http;
 mod limits;
 mod reports;
 mod scene;

@@ -5,45 +5,19 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static int open_other(const char *path, int flags, va_list more)
+static const char *other_path(const char *path)
 {
-	mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
-
-	if (strcmp(path, "/etc/hosts") == 0)
-		path = getenv("MAILROOM_HOSTS");
-	return (int) syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+	return strcmp(path, "/etc/hosts") == 0 ? getenv("MAILROOM_HOSTS") : path;
 }
 
-int open(const char *path, int flags, ...)
-{
-	va_list more;
-	int file;
-
-	va_start(more, flags);
-	file = open_other(path, flags, more);
-	va_end(more);
-	return file;
-}
-
-int open64(const char *path, int flags, ...)
-{
-	va_list more;
-	int file;
-
-	va_start(more, flags);
-	file = open_other(path, flags | O_LARGEFILE, more);
-	va_end(more);
-	return file;
-}
+#include "open.h"
 
 int connect(int s, const struct sockaddr *to, socklen_t length)
 {

@@ -7,9 +7,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,34 +24,7 @@ static const char *other_path(const char *path)
 	return path;
 }
 
-static int open_other(const char *path, int flags, va_list more)
-{
-	mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
-
-	return (int) syscall(SYS_openat, AT_FDCWD, other_path(path), flags, mode);
-}
-
-int open(const char *path, int flags, ...)
-{
-	va_list more;
-	int file;
-
-	va_start(more, flags);
-	file = open_other(path, flags, more);
-	va_end(more);
-	return file;
-}
-
-int open64(const char *path, int flags, ...)
-{
-	va_list more;
-	int file;
-
-	va_start(more, flags);
-	file = open_other(path, flags | O_LARGEFILE, more);
-	va_end(more);
-	return file;
-}
+#include "open.h"
 
 /* The test's port in the place of DNS's, in a copy of the address. */
 static const struct sockaddr *redirected(const struct sockaddr *to, struct sockaddr_in *copy)

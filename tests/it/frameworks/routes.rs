@@ -1,7 +1,6 @@
 //! The routes of the page "Events", as they are printed, pass requests of a provider on: the same bytes and headers.
 
 use std::fs;
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -14,9 +13,10 @@ use crate::book::block;
 use crate::cluster::transports::FILE;
 use crate::cluster::{Cluster, eventually};
 use crate::counterparts::process::{Process, free_port};
+use crate::receive::http::{Answer, request};
 
 /// `webhook:correct-horse-battery`, as the page has it.
-const PASSWORD: &str = "Basic d2ViaG9vazpjb3JyZWN0LWhvcnNlLWJhdHRlcnk=";
+const PASSWORD: &str = "Authorization: Basic d2ViaG9vazpjb3JyZWN0LWhvcnNlLWJhdHRlcnk=";
 
 /// A database whose transports file is the block of the page, and a folder for a program.
 fn shop() -> (Cluster, Client, PathBuf) {
@@ -32,21 +32,16 @@ fn shop() -> (Cluster, Client, PathBuf) {
     (cluster, client, folder)
 }
 
-/// Posts to the server on this port; returns the status, and the head of the answer.
-fn post(port: u16, path: &str, authorization: &str, body: &[u8]) -> (u16, String) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: {authorization}\r\n\
-         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(body).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
-    let answer = String::from_utf8_lossy(&answer).into_owned();
-    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, answer.to_lowercase())
+/// Posts to the server on this port.
+fn post(port: u16, authorization: &str, body: &[u8]) -> Answer {
+    let headers = [authorization, "Content-Type: application/json"];
+    request(
+        ([127, 0, 0, 1], port).into(),
+        "POST",
+        "/events/main",
+        &headers,
+        body,
+    )
 }
 
 /// Posts what Postmark would post, and what it would not.
@@ -64,20 +59,19 @@ fn check(cluster: &Cluster, client: &mut Client, port: u16) {
         r#"{{"RecordType": "Bounce", "ID": 1, "Type": "HardBounce", "Email": "c@example.com", "BouncedAt": "2026-01-01T00:00:00Z",
             "Details": "550 5.1.1 é \u00e9 \\ '", "Metadata": {{"message_id": "{message_id}"}}, "Content": "{padding}"}}"#
     );
-    let path = "/events/main";
-    let (status, _) = post(port, path, PASSWORD, body.as_bytes());
-    assert_eq!(status, 200, "{}", cluster.log());
+    let answer = post(port, PASSWORD, body.as_bytes());
+    assert_eq!(answer.status, 200, "{}", cluster.log());
     let detail: String = client
         .query_one("SELECT detail FROM delivery_events", &[])
         .unwrap()
         .get(0);
     assert_eq!(detail, "550 5.1.1 é é \\ '");
     // Again, and mail of another program.
-    assert_eq!(post(port, path, PASSWORD, body.as_bytes()).0, 200);
-    let (status, head) = post(port, path, "Basic eDp5", body.as_bytes());
-    assert_eq!(status, 401);
-    assert!(head.contains("\r\nwww-authenticate: basic\r\n"), "{head}");
-    assert_eq!(post(port, path, PASSWORD, b"\xff{").0, 400);
+    assert_eq!(post(port, PASSWORD, body.as_bytes()).status, 200);
+    let refused = post(port, "Authorization: Basic eDp5", body.as_bytes());
+    assert_eq!(refused.status, 401);
+    assert_eq!(refused.header("WWW-Authenticate"), Some("Basic"));
+    assert_eq!(post(port, PASSWORD, b"\xff{").status, 400);
     let recorded = client
         .query("SELECT FROM delivery_events", &[])
         .unwrap()
