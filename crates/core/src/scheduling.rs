@@ -12,6 +12,7 @@ use std::fmt;
 use crate::address::mailbox::Mailbox;
 use crate::headers;
 use crate::line::{self, Named};
+use crate::token::unsubscribe;
 
 /// Maximum number of addresses in recipients, cc and bcc together.
 const RECIPIENTS_MAX: usize = 50;
@@ -49,6 +50,8 @@ pub struct Draft<'a> {
     pub headers: Option<Text<'a>>,
     /// Where a click unsubscribes.
     pub unsubscribe_url: Option<Text<'a>>,
+    /// The list from which its recipient can unsubscribe.
+    pub list: Option<Text<'a>>,
     /// The subject.
     pub subject: Option<Text<'a>>,
     /// The plain body.
@@ -144,6 +147,7 @@ pub fn check(draft: &Draft<'_>, limits: Limits) -> Result<(), Refusal> {
         check_numbers_of_addresses,
         check_texts,
         check_headers,
+        check_list,
         check_numbers,
     ];
     for check in checks {
@@ -251,6 +255,22 @@ fn check_headers(draft: &Draft<'_>) -> Result<(), String> {
     match given("unsubscribe_url", draft.unsubscribe_url.as_ref())? {
         Some(url) => headers::check_unsubscribe_url(url),
         None => Ok(()),
+    }
+}
+
+fn check_list(draft: &Draft<'_>) -> Result<(), String> {
+    let Some(list) = given("list", draft.list.as_ref())? else {
+        return Ok(());
+    };
+    unsubscribe::check_list(list).map_err(|problem| format!("list {problem}"))?;
+    // A click of one must not unsubscribe another.
+    let addresses: usize = draft.lists[..3].iter().map(Vec::len).sum();
+    if addresses == 1 {
+        Ok(())
+    } else {
+        Err(format!(
+            "list is for mail to one address, and recipients, cc and bcc have {addresses}"
+        ))
     }
 }
 

@@ -9,6 +9,7 @@
 //! in it formats a key or a secret.
 
 pub mod key_file;
+pub mod unsubscribe;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -46,11 +47,12 @@ impl SigningKey {
         Self(Hmac::<Sha256>::new((&*block).into()))
     }
 
-    fn mac(&self, message: MacInput<'_>) -> [u8; MAC_LEN] {
+    /// The MAC of a message in parts.
+    fn mac(&self, message: [&[u8]; 3]) -> [u8; MAC_LEN] {
         let mut mac = self.0.clone();
-        mac.update(message.path);
-        mac.update(message.secret);
-        mac.update(message.code);
+        for part in message {
+            mac.update(part);
+        }
         mac.finalize().into_bytes().into()
     }
 }
@@ -104,25 +106,13 @@ impl Code<'_> {
     }
 }
 
-/// The input of the MAC, in order.
-#[derive(Clone, Copy)]
-struct MacInput<'a> {
-    path: &'static [u8],
-    secret: &'a [u8; SECRET_LEN],
-    code: &'a [u8],
-}
-
-impl<'a> MacInput<'a> {
-    fn new(purpose: Purpose<'a>, secret: &'a [u8; SECRET_LEN]) -> Self {
-        Self {
-            path: purpose.path().as_bytes(),
-            secret,
-            code: match purpose {
-                Purpose::Activation => b"",
-                Purpose::PasswordRecovery { code } => code.0.as_bytes(),
-            },
-        }
-    }
+/// The input of the MAC.
+fn signed<'a>(purpose: Purpose<'a>, secret: &'a [u8; SECRET_LEN]) -> [&'a [u8]; 3] {
+    let code = match purpose {
+        Purpose::Activation => "",
+        Purpose::PasswordRecovery { code } => code.0,
+    };
+    [purpose.path().as_bytes(), secret, code.as_bytes()]
 }
 
 /// A well-formed token; [`Parsed::is_genuine`] checks its MAC.
@@ -135,7 +125,7 @@ pub struct Parsed {
 pub fn sign(key: &SigningKey, purpose: Purpose<'_>, secret: &[u8; SECRET_LEN]) -> String {
     let mut raw = Zeroizing::new([0_u8; SECRET_LEN + MAC_LEN]);
     raw[..SECRET_LEN].copy_from_slice(secret);
-    raw[SECRET_LEN..].copy_from_slice(&key.mac(MacInput::new(purpose, secret)));
+    raw[SECRET_LEN..].copy_from_slice(&key.mac(signed(purpose, secret)));
     URL_SAFE_NO_PAD.encode(raw.as_slice())
 }
 
@@ -171,7 +161,7 @@ impl Parsed {
         keys: impl IntoIterator<Item = &'k SigningKey>,
         purpose: Purpose<'_>,
     ) -> bool {
-        let message = MacInput::new(purpose, &self.secret);
+        let message = signed(purpose, &self.secret);
         keys.into_iter()
             .fold(Choice::from(0), |found, key| {
                 found | key.mac(message).ct_eq(&self.mac)

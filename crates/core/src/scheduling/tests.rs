@@ -21,6 +21,7 @@ fn draft() -> Draft<'static> {
         from_address: None,
         headers: None,
         unsubscribe_url: None,
+        list: None,
         subject: text("Hi"),
         body_text: Some(Body {
             octets: 5,
@@ -247,6 +248,28 @@ fn numbers_and_times_are_within_bounds() {
             draft.expires_at = Some(LIMITS.now - 1);
         }),
         "expires_at is past"
+    );
+}
+
+#[test]
+fn a_list_is_for_mail_to_one_address() {
+    assert_eq!(refused(|draft| draft.list = text("newsletter")), "");
+    assert_eq!(refused(|draft| draft.list = text("")), "list is empty");
+    assert_eq!(
+        refused(|draft| draft.list = text("a\nb")),
+        "list contains the control character U+000A"
+    );
+    assert_eq!(
+        refused(|draft| draft.list = Some(Text::Read("a".repeat(129).into()))),
+        "list has 129 octets, at most 128 are allowed"
+    );
+    let to_two = refused(|draft| {
+        draft.list = text("newsletter");
+        draft.lists[2] = vec![text("b@example.com")];
+    });
+    assert_eq!(
+        to_two,
+        "list is for mail to one address, and recipients, cc and bcc have 2"
     );
 }
 
