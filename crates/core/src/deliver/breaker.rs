@@ -46,6 +46,8 @@ const MAX_FAILED_UNPROVEN: usize = 3;
 /// Refusals of messages in a row, for their contents or addresses, that pause the transport: of ten messages, or of fewer
 /// that were refused this often together.
 const MAX_REJECTED: usize = 10;
+/// Recipients in a row whose mailbox was refused that count against them: a server that refuses each one is at fault.
+const MAX_MAILBOXES: usize = 5;
 /// The time until the first probe, and after a probe that has shown nothing. It doubles with each probe that fails.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest time between probes after failures: links are valid for a quarter of an hour, and a probe is one request.
@@ -102,6 +104,8 @@ pub struct CircuitBreaker {
     failures: usize,
     unreachable: usize,
     rejections: usize,
+    /// Number of recipients that were refused for their mailbox since a message was last accepted.
+    mailboxes: usize,
     /// Number of throttles that began since a message was last accepted.
     fruitless_waits: u32,
     /// The first message of the latest request for which the provider asked for a long wait.
@@ -213,6 +217,18 @@ impl CircuitBreaker {
         }
     }
 
+    /// A recipient of a message of this request was refused for its mailbox. Whether that counts against the recipient: not
+    /// while nothing was accepted since the last pause or change of the configuration, since the server may refuse all.
+    pub fn blames_mailbox(&mut self, request: u64) -> bool {
+        self.mailboxes += 1;
+        let has_accepted =
+            self.suspects.accepted > 0 && self.suspects.accepted >= self.evidence_from;
+        has_accepted
+            && !self.is_paused()
+            && request >= self.evidence_from
+            && self.mailboxes <= MAX_MAILBOXES
+    }
+
     /// Whether the state is `paused`.
     pub fn is_paused(&self) -> bool {
         self.pause.is_some()
@@ -309,6 +325,7 @@ impl CircuitBreaker {
         self.throttled.clear();
         (self.failures, self.unreachable, self.rejections) = (0, 0, 0);
         self.fruitless_waits = 0;
+        self.mailboxes = 0;
     }
 
     fn longest_refusal_pause(&self) -> Duration {

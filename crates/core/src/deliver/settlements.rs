@@ -33,6 +33,8 @@ pub struct FailedAttempt {
     pub ambiguity: Ambiguity,
     /// The key of the batch to repeat, if it is to be repeated with the same mails.
     pub batch: Option<String>,
+    /// Whether each recipient was refused for its mailbox, which suppresses it.
+    pub recipient_refused: bool,
 }
 
 impl FailedAttempt {
@@ -45,6 +47,7 @@ impl FailedAttempt {
             status: None,
             ambiguity: Ambiguity::None,
             batch: None,
+            recipient_refused: false,
         }
     }
 
@@ -218,6 +221,7 @@ mod tests {
             recipient: "a@example.com".to_owned(),
             code: 550,
             reason: "smtp 550 5.1.1".to_owned(),
+            is_permanent: true,
         };
         all.sent(claim(2), None, &[refused]);
         all.failed.push(FailedMail {
@@ -229,6 +233,7 @@ mod tests {
                 status: Some(500),
                 ambiguity: Ambiguity::InBatch,
                 batch: Some("b".to_owned()),
+                recipient_refused: true,
             },
         });
         all.released.push(claim(4));
@@ -240,8 +245,7 @@ mod tests {
         }
         assert_eq!(again.ids().copied().collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!(again.sent[0].provider_id.as_deref(), Some("a"));
-        let refused =
-            r#"[{"error":"smtp 550 5.1.1","recipient":"a@example.com","response_code":550}]"#;
+        let refused = r#"[{"error":"smtp 550 5.1.1","is_permanent":true,"recipient":"a@example.com","response_code":550}]"#;
         let refusals = column(&again.sent, |one| one.refused.as_deref());
         assert_eq!(refusals, [None, Some(refused)]);
         let attempt = &again.failed[0].attempt;

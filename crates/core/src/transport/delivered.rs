@@ -32,6 +32,9 @@ pub struct Refused {
     /// E.g. `smtp 550 5.1.1`.
     #[serde(rename = "error")]
     pub reason: String,
+    /// Whether the mailbox does not exist or takes no mail.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_permanent: bool,
 }
 
 impl Delivered {

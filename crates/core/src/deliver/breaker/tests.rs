@@ -5,6 +5,7 @@ use crate::transport::providers::MessageOutcome;
 
 mod batches;
 mod few;
+mod mailboxes;
 mod throttling;
 
 const SENT: MessageOutcome = MessageOutcome::Sent { provider_id: None };

@@ -48,6 +48,18 @@ impl EndedRequest {
             ..FailedAttempt::new(reason)
         }
     }
+
+    /// Whether each recipient of a mail with this outcome was refused for its mailbox.
+    fn refuses_mailboxes(&self, outcome: &MessageOutcome) -> bool {
+        let is_permanent = matches!(
+            outcome,
+            MessageOutcome::RecipientRefused {
+                is_permanent: true,
+                ..
+            }
+        );
+        is_permanent && self.refused.iter().all(|one| one.is_permanent)
+    }
 }
 
 /// If the provider knows the idempotency key, it has accepted this mail in an earlier attempt, if one may have arrived: the
@@ -258,6 +270,8 @@ impl Deliverer {
             (disposition, outcome) => {
                 let mut attempt = request.failed_attempt(reason);
                 attempt.permanent = disposition == Disposition::End;
+                attempt.recipient_refused = request.refuses_mailboxes(&outcome)
+                    && self.breaker.blames_mailbox(request.number);
                 if let MessageOutcome::Retry { after, .. }
                 | MessageOutcome::Throttled { after, .. } = outcome
                 {

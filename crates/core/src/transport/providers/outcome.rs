@@ -35,6 +35,8 @@ pub enum MessageOutcome {
     RecipientRefused {
         /// For example `http 422 406: the recipient is inactive`.
         reason: String,
+        /// Whether the mailbox does not exist or takes no mail, so that further mail to it is futile.
+        is_permanent: bool,
     },
     /// The provider does not accept a recipient for now. The attempt counts; this shows nothing about the transport.
     RecipientDeferred {
@@ -109,7 +111,7 @@ impl MessageOutcome {
             Self::Retry { reason, .. }
             | Self::Throttled { reason, .. }
             | Self::Refused { reason }
-            | Self::RecipientRefused { reason }
+            | Self::RecipientRefused { reason, .. }
             | Self::RecipientDeferred { reason }
             | Self::AccountRefused { reason }
             | Self::SendAlone { reason }

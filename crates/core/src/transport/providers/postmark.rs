@@ -195,7 +195,10 @@ fn outcome(result: &Value, response: &Response<'_>, place: Place) -> Option<Mess
         405 | 412 | 413 => broken("the account cannot send"),
         // Errors about the message stream, which is a setting of the transport.
         1220..1240 => broken("the message stream does not take mail"),
-        406 => MessageOutcome::RecipientRefused { reason: reason() },
+        406 => MessageOutcome::RecipientRefused {
+            reason: reason(),
+            is_permanent: true,
+        },
         300 | 402 | 403 | 409..=411 => MessageOutcome::Refused { reason: reason() },
         429 => classify::throttled(response, Some(&name)),
         100 => classify::retry(response, Some(&name)),

@@ -28,7 +28,17 @@ pub fn names_mailbox(status: &str) -> bool {
     else {
         return false;
     };
-    NAMES_RECIPIENT.contains(&(subject, detail)) && (subject, detail) != FULL
+    is_of_mailbox((subject, detail))
+}
+
+fn is_of_mailbox(code: (u16, u16)) -> bool {
+    NAMES_RECIPIENT.contains(&code) && code != FULL
+}
+
+/// Whether a reply to RCPT says what [`names_mailbox`] does.
+pub(super) fn refuses_mailbox(reply: &Reply) -> bool {
+    let code = reply.enhanced.map(|code| (code.subject, code.detail));
+    reply.is_final() && code.is_some_and(is_of_mailbox)
 }
 
 /// What the server replies to.
@@ -150,7 +160,11 @@ fn of_final(reply: &Reply, stage: Stage) -> MessageOutcome {
         Stage::Sender if is_policy || has(&SENDER) => broken("the sender was refused"),
         Stage::Recipient if has(&SENDER) => broken("the sender was refused"),
         Stage::Recipient | Stage::TextToOne if has(&NAMES_RECIPIENT) => {
-            MessageOutcome::RecipientRefused { reason }
+            let is_permanent = refuses_mailbox(reply);
+            MessageOutcome::RecipientRefused {
+                reason,
+                is_permanent,
+            }
         }
         _ => MessageOutcome::Refused { reason },
     }

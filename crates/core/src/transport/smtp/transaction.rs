@@ -222,6 +222,7 @@ impl Session {
                 recipient: (*recipient).to_owned(),
                 code: reply.code,
                 reason: reply.reason(),
+                is_permanent: outcome::refuses_mailbox(&reply),
             };
             if outcome::is_one_too_many(&reply) && is_accepted {
                 rest.push(one);

@@ -145,7 +145,10 @@ impl World {
                     let outcome_of = |mail: &Mail| {
                         if is_invented(mail) {
                             let reason = "http 422 406".to_owned();
-                            MessageOutcome::RecipientRefused { reason }
+                            MessageOutcome::RecipientRefused {
+                                reason,
+                                is_permanent: true,
+                            }
                         } else {
                             MessageOutcome::Sent { provider_id: None }
                         }

@@ -108,7 +108,7 @@ fn refused_recipients_of_a_sent_mail_are_settled_and_told_without_addresses() {
         reason: "smtp 550 5.1.1".to_owned(),
     };
     assert_eq!(runner.log, [("a".into(), news)]);
-    let refused = |address: &str| json!({"recipient": address, "response_code": 550, "error": "smtp 550 5.1.1"});
+    let refused = |address: &str| json!({"recipient": address, "response_code": 550, "error": "smtp 550 5.1.1", "is_permanent": true});
     let settled: Value = serde_json::from_str(&runner.refused[0]).unwrap();
     let expected = json!([refused("x1@example.com"), refused("x2@example.com")]);
     assert_eq!(settled, expected);

@@ -106,7 +106,8 @@ fn what_answers_to_one_mean() {
     assert_eq!(
         outcome(422, 406),
         MessageOutcome::RecipientRefused {
-            reason: "http 422 ErrorCode 406".to_owned()
+            reason: "http 422 ErrorCode 406".to_owned(),
+            is_permanent: true,
         }
     );
     for (status, code) in [

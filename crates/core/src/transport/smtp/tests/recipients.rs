@@ -54,6 +54,7 @@ fn those_that_are_refused_do_not_keep_the_others_from_it() {
         recipient: format!("r{number}@example.com"),
         code,
         reason: reason.to_owned(),
+        is_permanent: code == 550,
     };
     assert_eq!(
         delivered.refused,
@@ -303,7 +304,10 @@ fn when_all_are_refused_the_gravest_reason_counts() {
     let reason = "smtp 550 5.1.1".to_owned();
     assert_eq!(
         outcome(|_, _, line| line.starts_with("RCPT").then_some("550 5.1.1 no")),
-        MessageOutcome::RecipientRefused { reason }
+        MessageOutcome::RecipientRefused {
+            reason,
+            is_permanent: true,
+        }
     );
     let reason = "smtp 554 5.7.1".to_owned();
     assert_eq!(
@@ -356,7 +360,10 @@ fn data_without_a_recipient_is_ended_with_a_dot() {
             let reason = "smtp 550 5.1.1".to_owned();
             assert_eq!(
                 delivered.outcome,
-                MessageOutcome::RecipientRefused { reason }
+                MessageOutcome::RecipientRefused {
+                    reason,
+                    is_permanent: true,
+                }
             );
             assert_eq!(delivered.status, Some(550));
             // The connection is as good as before.
