@@ -1,4 +1,4 @@
-"""Serves the route of docs/guides/events.md, which is in shop/route.py of a folder of PYTHONPATH.
+"""Serves the route of a page of docs/guides, which is in shop/route.py of a folder of PYTHONPATH.
 
 Arguments: the directory of the database's socket. Writes "port" and its number to standard output.
 """
@@ -18,9 +18,11 @@ settings.configure(
 )
 django.setup()
 
-from shop.route import events
+from shop import route
 
-urlpatterns = [path("events/<transport>", events)]
+urlpatterns = [
+    path("events/<transport>", route.events) if hasattr(route, "events") else path("unsubscribe", route.unsubscribe)
+]
 
 with make_server("127.0.0.1", 0, get_wsgi_application()) as server:
     print("port", server.server_port, flush=True)

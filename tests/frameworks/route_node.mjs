@@ -1,4 +1,4 @@
-// Serves the route of docs/guides/events.md, which is in route.mjs beside this file. Argument and output are those
+// Serves the routes of a page of docs/guides, which are in route.mjs beside this file. Argument and output are those
 // of route_django.py.
 
 import express from "express";

@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, eventually, number};
 pub const FLEETS: [&str; 2] = ["docs/guides/sharding.md", "docs/guides/several-machines.md"];
 
 /// The blocks that other tests execute: page, info string of the fence, and test.
-const ELSEWHERE: [(&str, &str, &str); 22] = [
+const ELSEWHERE: [(&str, &str, &str); 24] = [
     (
         "README.md",
         "console",
@@ -78,6 +78,16 @@ const ELSEWHERE: [(&str, &str, &str); 22] = [
         "docs/guides/rails.md",
         "ruby",
         "frameworks::rails_schedules_with_the_order",
+    ),
+    (
+        "docs/guides/unsubscribing.md",
+        "python",
+        "frameworks::the_route_for_django_unsubscribes",
+    ),
+    (
+        "docs/guides/unsubscribing.md",
+        "js",
+        "frameworks::the_route_for_express_unsubscribes",
     ),
     (
         "docs/guides/change-streams.md",

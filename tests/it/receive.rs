@@ -6,6 +6,7 @@ mod limits;
 mod reports;
 mod scene;
 mod sns;
+mod unsubscribe;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -5,6 +5,7 @@
 //! | `endpoint` | the answer to each request |
 //! | `route` | paths and methods |
 //! | `transports` | the transports file: how requests are verified |
+//! | `unsubscribe` | the page behind the links of lists, and what its button does |
 //! | `sns` | certificates and confirmations of Amazon SNS |
 //! | `database` | one database: its connection, its outages |
 //! | `connection` | the transactions of a connection |
@@ -18,6 +19,7 @@ mod endpoint;
 mod route;
 mod sns;
 mod transports;
+mod unsubscribe;
 
 use std::process::ExitCode;
 use std::rc::Rc;

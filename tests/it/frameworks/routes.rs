@@ -1,9 +1,10 @@
-//! The routes of the page "Events", as they are printed, pass requests of a provider on: the same bytes and headers.
+//! The routes of the book, as they are printed. Those of the page "Events" pass requests of a provider on, the same bytes and
+//! headers; those of "Unsubscribing" act on a POST only.
 
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use postgres::Client;
@@ -79,23 +80,45 @@ fn check(cluster: &Cluster, client: &mut Client, port: u16) {
     assert_eq!(recorded, 1);
 }
 
-// needs: aiosmtpd
-#[test]
-fn the_route_for_django_passes_events_on() {
-    let (cluster, mut client, folder) = shop();
+/// Serves what this page has for Django.
+fn django(cluster: &Cluster, folder: &Path, page: &str, imports: &str) -> Process {
     let package = folder.join("shop");
     fs::create_dir(&package).unwrap();
     fs::write(package.join("__init__.py"), "").unwrap();
-    let imports = "import json\n\nfrom django.db import connection\nfrom django.http import HttpResponse\n\
-         from django.views.decorators.csrf import csrf_exempt\nfrom django.views.decorators.http import require_POST\n\n\n";
-    let page = block("docs/guides/events.md", "python");
-    fs::write(package.join("route.py"), imports.to_owned() + &page).unwrap();
+    let imports = format!(
+        "{imports}from django.db import connection\nfrom django.http import HttpResponse\n\
+         from django.views.decorators.csrf import csrf_exempt\n\n\n"
+    );
+    fs::write(package.join("route.py"), imports + &block(page, "python")).unwrap();
     let mut program = crate::mailbox::python();
     program
         .arg(file("route_django.py"))
         .arg(cluster.socket())
-        .env("PYTHONPATH", &folder);
-    let mut server = Process::start(&program);
+        .env("PYTHONPATH", folder);
+    Process::start(&program)
+}
+
+/// Serves what this page has for Express.
+fn express(cluster: &Cluster, folder: &Path, page: &str) -> Process {
+    let packages = crate::counterparts::module("pg");
+    symlink(packages.parent().unwrap(), folder.join("node_modules")).unwrap();
+    fs::copy(file("route_node.mjs"), folder.join("route_node.mjs")).unwrap();
+    let routes = block(page, "js");
+    let routes = format!("export default function route(app, express, db) {{\n{routes}}}\n");
+    fs::write(folder.join("route.mjs"), routes).unwrap();
+    let mut program = crate::counterparts::node();
+    program
+        .arg(folder.join("route_node.mjs"))
+        .arg(cluster.socket());
+    Process::start(&program)
+}
+
+// needs: aiosmtpd
+#[test]
+fn the_route_for_django_passes_events_on() {
+    let (cluster, mut client, folder) = shop();
+    let imports = "import json\n\nfrom django.views.decorators.http import require_POST\n";
+    let mut server = django(&cluster, &folder, "docs/guides/events.md", imports);
     let port = server.port("port");
     check(&cluster, &mut client, port);
 }
@@ -104,19 +127,60 @@ fn the_route_for_django_passes_events_on() {
 #[test]
 fn the_route_for_express_passes_events_on() {
     let (cluster, mut client, folder) = shop();
-    let packages = crate::counterparts::module("pg");
-    symlink(packages.parent().unwrap(), folder.join("node_modules")).unwrap();
-    fs::copy(file("route_node.mjs"), folder.join("route_node.mjs")).unwrap();
-    let page = block("docs/guides/events.md", "js");
-    let route = format!("export default function route(app, express, db) {{\n{page}}}\n");
-    fs::write(folder.join("route.mjs"), route).unwrap();
-    let mut program = crate::counterparts::node();
-    program
-        .arg(folder.join("route_node.mjs"))
-        .arg(cluster.socket());
-    let mut server = Process::start(&program);
+    let mut server = express(&cluster, &folder, "docs/guides/events.md");
     let port = server.port("port");
     check(&cluster, &mut client, port);
+}
+
+/// Follows the link of a mail, and clicks.
+fn check_unsubscribing(client: &mut Client, port: u16) {
+    let url = "SELECT set_config('mailroom.link_base_url', 'https://shop.example.com', false), \
+         mailroom_unsubscribe_url('Ada@example.com', 'weekly')";
+    let url: String = client.query_one(url, &[]).unwrap().get(1);
+    let path = url.strip_prefix("https://shop.example.com").unwrap();
+    let ask = |method, path: &str, body: &[u8]| {
+        let form = ["Content-Type: application/x-www-form-urlencoded"];
+        request(([127, 0, 0, 1], port).into(), method, path, &form, body)
+    };
+    let mut rows = || {
+        client
+            .query(
+                "SELECT FROM suppressions WHERE address = 'ada@example.com' AND list = 'weekly'",
+                &[],
+            )
+            .unwrap()
+            .len()
+    };
+    let shown = ask("GET", path, b"");
+    assert_eq!(shown.status, 200);
+    assert!(shown.body.contains("<button>"), "{shown:?}");
+    assert_eq!(rows(), 0);
+    assert_eq!(ask("POST", &format!("{path}A"), b"").status, 404);
+    assert_eq!(ask("POST", "/unsubscribe", b"").status, 404);
+    assert_eq!(rows(), 0);
+    for body in [&b"List-Unsubscribe=One-Click"[..], b""] {
+        assert_eq!(ask("POST", path, body).status, 200);
+        assert_eq!(rows(), 1);
+    }
+}
+
+// needs: aiosmtpd
+#[test]
+fn the_route_for_django_unsubscribes() {
+    let (cluster, mut client, folder) = shop();
+    let imports = "from django.views.decorators.http import require_http_methods\n";
+    let mut server = django(&cluster, &folder, "docs/guides/unsubscribing.md", imports);
+    let port = server.port("port");
+    check_unsubscribing(&mut client, port);
+}
+
+// needs: counterparts
+#[test]
+fn the_route_for_express_unsubscribes() {
+    let (cluster, mut client, folder) = shop();
+    let mut server = express(&cluster, &folder, "docs/guides/unsubscribing.md");
+    let port = server.port("port");
+    check_unsubscribing(&mut client, port);
 }
 
 #[test]

@@ -124,6 +124,11 @@ impl Exchange {
         self.head.uri.path()
     }
 
+    /// The query, without its question mark; empty if there is none.
+    pub fn query(&self) -> &str {
+        self.head.uri.query().unwrap_or_default()
+    }
+
     /// Reads the body, and waits for the turn of the request.
     ///
     /// # Errors

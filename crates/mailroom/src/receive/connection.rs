@@ -119,6 +119,16 @@ impl Connection {
         })
     }
 
+    /// Unsubscribes whose token this is; returns whether there is one.
+    ///
+    /// # Errors
+    /// That is not known, or it could not be done.
+    pub async fn unsubscribe(&self, token: &str) -> Result<bool, DatabaseError> {
+        let statement = include_str!("../../sql/unsubscribe.sql");
+        let row = self.transaction(statement, &[(&token, Type::TEXT)]).await?;
+        Ok(row.try_get(0)?)
+    }
+
     /// Runs a statement that returns one row, in a transaction.
     async fn transaction(
         &self,

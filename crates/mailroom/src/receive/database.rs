@@ -19,8 +19,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The default of `mailroom.retention`, for a database that was not asked yet.
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What becomes of events that were not recorded.
-const REPEATED: &str = "Providers are answered with 503, and post events again.";
+/// What becomes of requests that could not be done.
+const REPEATED: &str = "The answer is 503, and providers post events again.";
 
 /// What a database did with events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,33 +99,63 @@ impl Database {
         if !self.may_be_served(transport) {
             return Taken::NotServed;
         }
-        let work = async {
+        let what = format!(
+            "events of transport \"{}\" were not recorded",
+            transport.name
+        );
+        let taken = self.run(&what, async |connection| {
+            self.report(connection, transport, reports).await
+        });
+        taken.await.unwrap_or(Taken::Failed)
+    }
+
+    /// Whether this is the name of the database; false as long as that is not known.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.name.borrow().as_deref() == Some(name)
+    }
+
+    /// Unsubscribes whose token this is; returns whether there is one, or `None` if the database cannot tell now.
+    pub async fn unsubscribe(&self, token: &str) -> Option<bool> {
+        let work = self.run("an address was not unsubscribed", async |connection| {
+            connection.unsubscribe(token).await
+        });
+        work.await
+    }
+
+    /// Does this over the connection, or over a new one if that has ended: what was done before is recognized. `None` if it
+    /// could not be done, or that is not known; the log says why.
+    async fn run<T>(
+        &self,
+        what: &str,
+        work: impl AsyncFn(&Connection) -> Result<T, DatabaseError>,
+    ) -> Option<T> {
+        let done = async {
             let mut slot = self.slot.lock().await;
             let kept = slot.connection.take().filter(Connection::is_open);
             let was_kept = kept.is_some();
-            let mut taken = self.attempt(&mut slot, kept, transport, reports).await;
-            // It may have ended while it was not used. What was recorded is recognized.
-            if was_kept && taken.as_ref().is_err_and(DatabaseError::is_gone) {
-                taken = self.attempt(&mut slot, None, transport, reports).await;
+            let mut done = self.attempt(&mut slot, kept, what, &work).await;
+            // It may have ended while it was not used.
+            if was_kept && done.as_ref().is_err_and(DatabaseError::is_gone) {
+                done = self.attempt(&mut slot, None, what, &work).await;
             }
-            if let Err(error) = taken.as_ref()
+            if let Err(error) = done.as_ref()
                 && error.is_gone()
             {
                 self.warn_of_outage(&mut slot, error, (Duration::ZERO, REPEATED));
             }
-            taken.unwrap_or(Taken::Failed)
+            done.ok()
         };
-        timeout(REQUEST_TIME, work).await.unwrap_or(Taken::Failed)
+        timeout(REQUEST_TIME, done).await.ok().flatten()
     }
 
-    /// Records the reports over this connection, or else a new one, and keeps it if it still works.
-    async fn attempt(
+    /// Does this over this connection, or else a new one, and keeps it if it still works.
+    async fn attempt<T>(
         &self,
         slot: &mut Slot,
         kept: Option<Connection>,
-        transport: &TransportEvents,
-        reports: &[String],
-    ) -> Result<Taken, DatabaseError> {
+        what: &str,
+        work: impl AsyncFn(&Connection) -> Result<T, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
         let connection = match kept {
             Some(connection) => connection,
             None => match self.connect(slot).await {
@@ -133,15 +163,12 @@ impl Database {
                 Err(failure) => return Err(failure.error().clone()),
             },
         };
-        let taken = self.report(&connection, transport, reports).await;
-        match &taken {
+        let done = work(&connection).await;
+        match &done {
             Err(error) if error.is_gone() => {}
             Err(error) => {
                 if slot.refusals.pass(Instant::now()).is_some() {
-                    let what = format!(
-                        "events of transport \"{}\" were not recorded: {error}",
-                        transport.name
-                    );
+                    let what = format!("{what}: {error}");
                     self.log.warn(&what, REPEATED, error.hint());
                 }
                 slot.connection = Some(connection);
@@ -151,7 +178,7 @@ impl Database {
                 slot.connection = Some(connection);
             }
         }
-        taken
+        done
     }
 
     async fn report(

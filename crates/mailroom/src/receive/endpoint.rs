@@ -16,9 +16,10 @@ use mailroom_core::transport::config::TransportEvents;
 use tokio::task::{JoinHandle, JoinSet, spawn_local};
 
 use super::database::{Database, Taken};
-use super::route::{Route, route};
+use super::route::{Route, route, token};
 use super::sns::{Missing, Sns};
 use super::transports::Transports;
+use super::unsubscribe::{Page, page, unsubscribe};
 use crate::http_server::{Answer, Exchange, Handler, Turn, text, with};
 use crate::log::{Log, Throttle};
 
@@ -42,6 +43,15 @@ impl Handler for Endpoint {
         match route(exchange.method(), exchange.path()) {
             Route::Health => text(StatusCode::OK, "ok\n"),
             Route::Unknown => unknown(),
+            Route::AskUnsubscribe => page(StatusCode::OK, Page::Ask),
+            Route::Unsubscribe(name) => {
+                let database = self.database_for_links(name);
+                let token = token(exchange.query()).to_owned();
+                match database {
+                    Some(database) => unsubscribe(&database, &token, exchange).await,
+                    None => unknown(),
+                }
+            }
             Route::OtherMethod(methods) => {
                 let answer = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
                 with(answer, ALLOW, HeaderValue::from_static(methods))
@@ -69,6 +79,17 @@ impl Endpoint {
     /// Reads the transports file again.
     pub fn reload(&self) {
         self.transports.reload(&self.log);
+    }
+
+    /// The database of a link, by the name in its path: the only one needs none.
+    fn database_for_links(&self, name: Option<&str>) -> Option<Rc<Database>> {
+        let mut named = self.databases.iter();
+        let found = match (name, &self.databases[..]) {
+            (None, [only]) => Some(only),
+            (None, _) => None,
+            (Some(name), _) => named.find(|database| database.is_named(name)),
+        };
+        found.map(Rc::clone)
     }
 
     /// Receives a request to the webhook of a transport.
@@ -243,7 +264,7 @@ fn unknown() -> Answer {
     text(StatusCode::NOT_FOUND, "not found\n")
 }
 
-fn later() -> Answer {
+pub(super) fn later() -> Answer {
     let answer = text(StatusCode::SERVICE_UNAVAILABLE, "try again later\n");
     with(answer, RETRY_AFTER, RETRY)
 }

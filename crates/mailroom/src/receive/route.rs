@@ -9,7 +9,11 @@ pub enum Route<'a> {
     Events(&'a str),
     /// Whether the program works.
     Health,
-    /// Something at a path that takes this method only.
+    /// To ask whether to unsubscribe. It does nothing: scanners of mail follow links.
+    AskUnsubscribe,
+    /// To unsubscribe, in the database of this name if the path has one.
+    Unsubscribe(Option<&'a str>),
+    /// Something at a path that takes these methods only.
     OtherMethod(&'static str),
     /// A path that does not exist.
     Unknown,
@@ -24,9 +28,34 @@ pub fn route<'a>(method: &Method, path: &'a str) -> Route<'a> {
             Some(name) if name.is_empty() || name.contains('/') => Route::Unknown,
             Some(name) if method == Method::POST => Route::Events(name),
             Some(_) => Route::OtherMethod("POST"),
-            None => Route::Unknown,
+            None => match path.strip_suffix("/unsubscribe") {
+                Some("") => unsubscribe(method, None),
+                Some(prefix) => match prefix.strip_prefix('/') {
+                    Some(name) if !name.is_empty() && !name.contains('/') => {
+                        unsubscribe(method, Some(name))
+                    }
+                    _ => Route::Unknown,
+                },
+                None => Route::Unknown,
+            },
         },
     }
+}
+
+fn unsubscribe<'a>(method: &Method, database: Option<&'a str>) -> Route<'a> {
+    match *method {
+        Method::POST => Route::Unsubscribe(database),
+        Method::GET | Method::HEAD => Route::AskUnsubscribe,
+        _ => Route::OtherMethod("GET, HEAD, POST"),
+    }
+}
+
+/// The token in the query of a link; empty without one. It has no character that a URL would encode.
+pub fn token(query: &str) -> &str {
+    let mut pairs = query.split('&');
+    pairs
+        .find_map(|pair| pair.strip_prefix("token="))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -51,10 +80,34 @@ mod tests {
             ("POST", "/x/events/main", Route::Unknown),
             ("POST", "/EVENTS/main", Route::Unknown),
             ("GET", "/", Route::Unknown),
+            ("GET", "/unsubscribe", Route::AskUnsubscribe),
+            ("HEAD", "/app/unsubscribe", Route::AskUnsubscribe),
+            ("POST", "/unsubscribe", Route::Unsubscribe(None)),
+            ("POST", "/app/unsubscribe", Route::Unsubscribe(Some("app"))),
+            (
+                "DELETE",
+                "/unsubscribe",
+                Route::OtherMethod("GET, HEAD, POST"),
+            ),
+            ("POST", "//unsubscribe", Route::Unknown),
+            ("POST", "/a/b/unsubscribe", Route::Unknown),
+            ("POST", "/unsubscribe/", Route::Unknown),
             ("OPTIONS", "*", Route::Unknown),
         ] {
             let method = Method::from_bytes(method.as_bytes()).unwrap();
             assert_eq!(route(&method, path), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn the_token_is_taken_out_of_the_query() {
+        for (query, expected) in [
+            ("token=abc-_", "abc-_"),
+            ("a=b&token=abc&token=d", "abc"),
+            ("tokens=abc", ""),
+            ("", ""),
+        ] {
+            assert_eq!(token(query), expected, "{query}");
         }
     }
 }

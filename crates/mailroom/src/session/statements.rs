@@ -85,7 +85,7 @@ pub async fn settle_failed(
     });
     let statuses = column(&attempts, |attempt| attempt.status.map(i32::from));
     let statement = include_str!("../../../../sql/queries/settle_failed.sql");
-    let parameters: [Parameter<'_>; 10] = [
+    let parameters: [Parameter<'_>; 11] = [
         (&ids, Type::INT8_ARRAY),
         (&errors, Type::TEXT_ARRAY),
         (&waits, Type::FLOAT8_ARRAY),
@@ -107,6 +107,10 @@ pub async fn settle_failed(
         (
             &column(&attempts, |attempt| attempt.batch.as_deref()),
             Type::TEXT_ARRAY,
+        ),
+        (
+            &column(&attempts, |attempt| attempt.recipient_refused),
+            Type::BOOL_ARRAY,
         ),
     ];
     lost(&ids, &client.query_typed(statement, &parameters).await?)

@@ -1,0 +1,1 @@
+SELECT mailroom_unsubscribe($1)

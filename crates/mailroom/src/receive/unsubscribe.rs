@@ -1,0 +1,74 @@
+//! The page behind the link that unsubscribes, and what its button, or the mail program, posts (RFC 8058).
+//!
+//! A GET shows a button and does nothing, because scanners of mail follow links. The pages are always the same: nothing of a
+//! request is in them.
+
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
+};
+use hyper::{Response, StatusCode};
+
+use super::database::Database;
+use super::endpoint::later;
+use crate::http_server::{Answer, Exchange, with};
+
+/// Maximum size of a form: that of RFC 8058 has 26 bytes.
+const FORM_MAX: usize = 16 * 1024;
+
+const ASK: &str = include_str!("unsubscribe/ask.html");
+const DONE: &str = include_str!("unsubscribe/done.html");
+const WRONG: &str = include_str!("unsubscribe/wrong.html");
+
+/// Nothing is loaded, and the form is posted to where the page is from. Neither a cache nor another site learns of the link.
+const HEADERS: [(hyper::header::HeaderName, &str); 4] = [
+    (CONTENT_TYPE, "text/html; charset=utf-8"),
+    (
+        CONTENT_SECURITY_POLICY,
+        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    ),
+    (CACHE_CONTROL, "no-store"),
+    (REFERRER_POLICY, "no-referrer"),
+];
+
+/// A page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// With the button.
+    Ask,
+    /// After it.
+    Done,
+    /// The link is not genuine.
+    Wrong,
+}
+
+/// The answer that shows a page.
+pub fn page(status: StatusCode, page: Page) -> Answer {
+    let source = match page {
+        Page::Ask => ASK,
+        Page::Done => DONE,
+        Page::Wrong => WRONG,
+    };
+    let mut answer = Response::new(Full::new(Bytes::from_static(source.as_bytes())));
+    *answer.status_mut() = status;
+    HEADERS.into_iter().fold(answer, |answer, (name, value)| {
+        with(answer, name, HeaderValue::from_static(value))
+    })
+}
+
+/// Unsubscribes whose token this is.
+pub async fn unsubscribe(database: &Database, token: &str, exchange: Exchange) -> Answer {
+    // What it says does not matter: a POST is the sign.
+    let whole = match exchange.read(FORM_MAX).await {
+        Ok(whole) => whole,
+        Err(answer) => return answer,
+    };
+    let done = database.unsubscribe(token).await;
+    drop(whole.turn);
+    match done {
+        Some(true) => page(StatusCode::OK, Page::Done),
+        Some(false) => page(StatusCode::NOT_FOUND, Page::Wrong),
+        None => later(),
+    }
+}
