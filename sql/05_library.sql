@@ -96,6 +96,6 @@ COMMENT ON FUNCTION @extschema@._may_pass_by(text) IS
     'Internal. Whether other rows may be changed after an error with this SQLSTATE, so that the row that failed is passed by.';
 
 -- In this order: a state before 'sent' is live.
-CREATE TYPE @extschema@.outbox_state AS ENUM ('scheduled', 'claimed', 'sent', 'error', 'cancelled', 'expired');
+CREATE TYPE @extschema@.outbox_state AS ENUM ('scheduled', 'claimed', 'sent', 'error', 'cancelled', 'expired', 'suppressed');
 COMMENT ON TYPE @extschema@.outbox_state IS
-    'scheduled and claimed are live; sent, error, cancelled and expired are final.';
+    'scheduled and claimed are live; sent, error, cancelled, expired and suppressed are final; suppressed: no recipient was left, see suppressions.';

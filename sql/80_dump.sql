@@ -75,6 +75,7 @@ SELECT pg_extension_config_dump('@extschema@.outbox_attachments', '');
 SELECT pg_extension_config_dump('@extschema@.outbox_attachments_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.delivery_events', '');
 SELECT pg_extension_config_dump('@extschema@.delivery_events_id_seq', '');
+SELECT pg_extension_config_dump('@extschema@.suppressions', '');
 -- All columns of the table, in their order, because an application may have added some.
 SELECT pg_extension_config_dump('@extschema@.pending', $$
     WHERE true

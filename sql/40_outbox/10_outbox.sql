@@ -106,6 +106,7 @@ CREATE TABLE @extschema@.outbox (
     from_address @extschema@._from_address,
     headers jsonb,
     unsubscribe_url text,
+    list text,
     attachment_bytes integer,
     subject @extschema@._one_line,
     body_text @extschema@._body,

@@ -8,7 +8,7 @@ CREATE TYPE @extschema@.event_type AS ENUM (
     'accepted', 'delivered', 'deferred', 'bounced', 'rejected', 'complained', 'unsubscribed', 'failed', 'suppressed'
 );
 COMMENT ON TYPE @extschema@.event_type IS
-    'accepted: the provider took the mail; delivered: the recipient''s server did; deferred: not yet; bounced: it refused; rejected: the provider did not try; complained: the recipient called it spam; unsubscribed: the recipient wants no more; failed: the provider could not process it; suppressed: it was not sent to an address.';
+    'accepted: the provider took the mail; delivered: the recipient''s server did; deferred: not yet; bounced: it refused; rejected: the provider, or the server that mailroom gave it to, refused to take it; complained: the recipient called it spam; unsubscribed: the recipient wants no more; failed: the provider could not process it; suppressed: it was not sent to this address, by mailroom or the provider.';
 
 CREATE TYPE @extschema@.reject_reason AS ENUM ('invalid', 'bounced', 'timed_out', 'blocked', 'spam', 'unsubscribed', 'other');
 COMMENT ON TYPE @extschema@.reject_reason IS
@@ -54,6 +54,9 @@ COMMENT ON COLUMN @extschema@.delivery_events.detail IS
 COMMENT ON COLUMN @extschema@.delivery_events.occurred_at IS 'When it happened, as the provider says.';
 COMMENT ON COLUMN @extschema@.delivery_events.received_at IS 'When it was recorded.';
 
+-- For counts of the last day.
+CREATE INDEX delivery_events_trouble ON @extschema@.delivery_events (type, received_at)
+    WHERE type IN ('bounced', 'complained', 'suppressed');
 CREATE INDEX delivery_events_outbox_id ON @extschema@.delivery_events (outbox_id);
 
 CREATE FUNCTION @extschema@._proves_sending(type @extschema@.event_type) RETURNS boolean

@@ -41,7 +41,7 @@ COMMENT ON COLUMN @extschema@.outbox_attempts.response_code IS
     'The provider''s status, if it answered; for a partial attempt, that of the first refused recipient.';
 COMMENT ON COLUMN @extschema@.outbox_attempts.error IS 'What went wrong, for people; NULL for a late success.';
 COMMENT ON COLUMN @extschema@.outbox_attempts.refused_recipients IS
-    'For a partial attempt, the refused recipients: [{"recipient": "a@example.com", "response_code": 550, "error": "smtp 550 5.1.1"}].';
+    'For a partial attempt, the refused recipients: [{"recipient": "a@example.com", "response_code": 550, "error": "smtp 550 5.1.1", "is_permanent": true}]; is_permanent is there if the mailbox was refused for good.';
 
 CREATE INDEX outbox_attempts_outbox_id ON @extschema@.outbox_attempts (outbox_id);
 
@@ -109,7 +109,7 @@ SELECT
     END,
     o.provider_id
 FROM @extschema@.outbox o
-WHERE o.state IN ('cancelled', 'expired')
+WHERE o.state IN ('cancelled', 'expired', 'suppressed')
    OR o.state IN ('error', 'sent') AND o.claimed_at IS NULL AND (o.state = 'error' OR o.failed_attempts > 0)
 UNION ALL
 -- What the provider told afterwards.

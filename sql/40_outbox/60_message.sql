@@ -10,7 +10,7 @@ CREATE TYPE @extschema@._mail AS (
     subject text, body_text text, body_html text, kind text, data jsonb,
     send_at timestamptz, expires_at timestamptz, priority integer, max_attempts integer,
     item_key text, group_key text, message_id uuid,
-    from_address text, headers jsonb, unsubscribe_url text
+    from_address text, headers jsonb, unsubscribe_url text, list text
 );
 COMMENT ON COLUMN @extschema@.outbox.recipients IS
     'Addresses of the To header, at least one, each with or without a name, as in Ann Lee <ann@example.com>.';
@@ -21,7 +21,9 @@ COMMENT ON COLUMN @extschema@.outbox.from_address IS
     'The sender, an address with or without a name that allow_from of the transport allows; NULL for the sender of the transport.';
 COMMENT ON COLUMN @extschema@.outbox.headers IS 'Further headers, an object of strings; NULL for none.';
 COMMENT ON COLUMN @extschema@.outbox.unsubscribe_url IS
-    'The https URL of the headers List-Unsubscribe and List-Unsubscribe-Post (RFC 8058); NULL for none.';
+    'The https URL of the headers List-Unsubscribe and List-Unsubscribe-Post (RFC 8058); NULL for that of list, or none.';
+COMMENT ON COLUMN @extschema@.outbox.list IS
+    'The list that the mail belongs to, from which its only recipient can unsubscribe; NULL for none.';
 COMMENT ON COLUMN @extschema@.outbox.kind IS
     'activation, password_recovery, or a name of the application''s; names the template.';
 COMMENT ON COLUMN @extschema@.outbox.data IS
@@ -48,7 +50,7 @@ CREATE FUNCTION @extschema@._contents(mail @extschema@._mail) RETURNS @extschema
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN ROW(
     ($1).recipients, ($1).cc, ($1).bcc, ($1).reply_to, ($1).subject, ($1).body_text, ($1).body_html, ($1).kind, ($1).data,
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, ($1).from_address, ($1).headers, ($1).unsubscribe_url
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, ($1).from_address, ($1).headers, ($1).unsubscribe_url, ($1).list
 )::@extschema@._mail;
 COMMENT ON FUNCTION @extschema@._contents(@extschema@._mail) IS
     'Internal. What must be the same when a call with a message_id is repeated: not times, priority and keys.';
@@ -81,7 +83,7 @@ CREATE FUNCTION @extschema@._message_problem(
     subject text, body_text text, body_html text, kind text, data_type text, data_octets integer,
     send_at timestamptz, expires_at timestamptz, priority integer, max_attempts integer,
     item_key text, group_key text, from_address text, headers text,
-    unsubscribe_url text, now timestamptz
+    unsubscribe_url text, list text, now timestamptz
 ) RETURNS text[]
     LANGUAGE c STABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_message_problem_wrapper';
@@ -93,7 +95,7 @@ CREATE FUNCTION @extschema@._mail_problem(mail @extschema@._mail) RETURNS text[]
 RETURN @extschema@._message_problem(
     ($1).recipients, ($1).cc, ($1).bcc, ($1).reply_to, ($1).subject, ($1).body_text, ($1).body_html, ($1).kind,
     jsonb_typeof(($1).data), octet_length(($1).data::text), ($1).send_at, ($1).expires_at, ($1).priority, ($1).max_attempts,
-    ($1).item_key, ($1).group_key, ($1).from_address, ($1).headers::text, ($1).unsubscribe_url, now()
+    ($1).item_key, ($1).group_key, ($1).from_address, ($1).headers::text, ($1).unsubscribe_url, ($1).list, now()
 );
 COMMENT ON FUNCTION @extschema@._mail_problem IS 'Internal. As _message_problem, of a whole mail.';
 

@@ -79,7 +79,7 @@ AS $$
         m.ordinal, o.message_id, o.id, o.enqueued_by,
         @extschema@._contents(ROW(
             o.recipients, o.cc, o.bcc, o.reply_to, o.subject, o.body_text, o.body_html, o.kind, o.data,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, o.from_address, o.headers, o.unsubscribe_url
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, o.from_address, o.headers, o.unsubscribe_url, o.list
         )::@extschema@._mail) IS NOT DISTINCT FROM @extschema@._contents(m.mail)
             AND @extschema@._has_attachments(o.id, m.attachments)
     FROM unnest($1) m
@@ -89,7 +89,7 @@ AS $$
             s.recipients::text[] AS recipients, s.cc::text[] AS cc, s.bcc::text[] AS bcc, s.reply_to::text[] AS reply_to,
             s.subject::text AS subject, s.body_text::text AS body_text, s.body_html::text AS body_html,
             s.kind::text AS kind, s.data::jsonb AS data, s.from_address::text AS from_address,
-            s.headers, s.unsubscribe_url
+            s.headers, s.unsubscribe_url, s.list
         FROM @extschema@.outbox s
         WHERE m.is_repeatable
           AND s.message_id = (m.mail).message_id

@@ -26,7 +26,8 @@ CREATE FUNCTION @extschema@.mailroom_send(
     from_address text DEFAULT NULL,
     headers jsonb DEFAULT NULL,
     unsubscribe_url text DEFAULT NULL,
-    attachments jsonb DEFAULT NULL
+    attachments jsonb DEFAULT NULL,
+    list text DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -42,7 +43,7 @@ DECLARE
             coalesce(mailroom_send.send_at, now()), mailroom_send.expires_at, coalesce(mailroom_send.priority, 0),
             coalesce(mailroom_send.max_attempts, @extschema@._max_attempts()), mailroom_send.item_key, mailroom_send.group_key,
             coalesce(mailroom_send.message_id, @extschema@._message_id()), mailroom_send.from_address,
-            mailroom_send.headers, mailroom_send.unsubscribe_url
+            mailroom_send.headers, mailroom_send.unsubscribe_url, mailroom_send.list
         )::@extschema@._mail
     );
 BEGIN

@@ -43,7 +43,7 @@ BEGIN
         FROM (
             SELECT
                 o.ctid AS place, o.send_at, o.id, o.group_key,
-                o.token_id IS NULL AND o.group_key IS NULL AND o.failed_attempts = 0 AND (o.expires_at <= _look_at_due.moment) IS NOT TRUE
+                o.token_id IS NULL AND o.group_key IS NULL AND o.list IS NULL AND o.failed_attempts = 0 AND (o.expires_at <= _look_at_due.moment) IS NOT TRUE
                     AND o.subject IS NOT NULL AND (o.body_text IS NOT NULL OR o.body_html IS NOT NULL) AS is_plain
             FROM @extschema@.outbox o
             WHERE o.state = 'scheduled'
@@ -58,7 +58,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._look_at_due(text, boolean, smallint, timestamptz, bigint, timestamptz, bigint) IS
-    'Internal. The first due rows of a transport, or of its groups, and a priority after a position, in the order of claims; and whether all are complete: in no group, without secrets, not tried before, and with subject and body of their own.';
+    'Internal. The first due rows of a transport, or of its groups, and a priority after a position, in the order of claims; and whether all are complete: in no group and of no list, without secrets, not tried before, and with subject and body of their own.';
 
 -- Long because the priorities of one look share its limits.
 CREATE FUNCTION @extschema@._look_for_due(

@@ -35,6 +35,7 @@ CREATE TYPE @extschema@.claimed_mail AS (
     from_address @extschema@._from_address,
     headers jsonb,
     unsubscribe_url text,
+    list text,
     attachment_bytes integer,
     subject @extschema@._one_line,
     body_text @extschema@._body,
@@ -58,7 +59,7 @@ COMMENT ON FUNCTION @extschema@._note_ended(bigint, bigint, text) IS
     'Internal. Warns that so many mails, the latest with this id, ended as error and no claimant said so; a session warns at most once a minute.';
 
 -- Long because it is one statement: the contents of a mail are no variable and no parameter (I7).
-CREATE FUNCTION @extschema@._claim_rows(ctids tid[], claimant text, moment timestamptz, term interval)
+CREATE FUNCTION @extschema@._claim_rows(ctids tid[], suppressed tid[], claimant text, moment timestamptz, term interval)
     RETURNS SETOF @extschema@.claimed_mail
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -78,10 +79,29 @@ BEGIN
             o.ctid AS place, o.kind, coalesce(o.data ->> 'locale', '') AS locale,
             o.subject IS NULL AS lacks_subject,
             o.body_text IS NULL AND o.body_html IS NULL AS lacks_body,
-            o.data || coalesce(s.secrets, '{}') AS variables,
-            o.expires_at, o.message_id, o.recipients
+            o.data || coalesce(s.secrets, '{}')
+                || CASE WHEN o.list IS NULL THEN '{}' ELSE jsonb_build_object('unsubscribe_link', coalesce(o.unsubscribe_url, u.link)) END AS variables,
+            o.expires_at, o.message_id,
+            CASE WHEN l.keys IS NULL THEN o.recipients::text[] ELSE @extschema@._without(o.recipients::text[], l.keys) END AS recipients,
+            l.keys AS left_out,
+            coalesce(o.unsubscribe_url, CASE WHEN @extschema@._is_unsubscribe_url(u.link) THEN u.link END) AS unsubscribe_url
         FROM @extschema@.outbox o
         LEFT JOIN @extschema@._mail_secrets s ON s.place = o.ctid
+        CROSS JOIN LATERAL (
+            SELECT CASE
+                WHEN o.ctid = ANY (_claim_rows.suppressed)
+                THEN ARRAY(SELECT r.address FROM @extschema@._suppressed_recipients r WHERE r.place = o.ctid)
+            END AS keys
+            OFFSET 0
+        ) l
+        CROSS JOIN LATERAL (
+            -- A click of one must not unsubscribe another.
+            SELECT CASE
+                WHEN o.list IS NOT NULL AND cardinality(o.recipients::text[] || o.cc::text[] || o.bcc::text[]) = 1
+                THEN @extschema@._unsubscribe_url(o.list, o.recipients[1])
+            END AS link
+            OFFSET 0
+        ) u
         WHERE o.ctid = ANY (_claim_rows.ctids)
         ORDER BY o.priority, o.send_at, o.id
     ), template AS MATERIALIZED (
@@ -90,8 +110,11 @@ BEGIN
         CROSS JOIN LATERAL @extschema@._template(d.kind::text, nullif(d.locale, '')) t
     ), composed AS MATERIALIZED (
         SELECT
-            m.place, m.variables, (m.rendered).subject, (m.rendered).body_text, (m.rendered).body_html,
+            m.place, m.variables, m.left_out, m.unsubscribe_url,
+            (m.rendered).subject, (m.rendered).body_text, (m.rendered).body_html,
+            CASE WHEN m.recipients = '{}' THEN 'suppressed' ELSE 'error' END::@extschema@.outbox_state AS final,
             CASE
+                WHEN m.recipients = '{}' THEN 'mail to every recipient is suppressed'
                 WHEN octet_length(m.variables::text) > 1048576 THEN 'data has more than 1 MB together with the secrets'
                 WHEN NOT m.incomplete THEN NULL
                 WHEN m.locale IS NULL THEN format('there is no template for kind "%s"', m.kind)
@@ -99,7 +122,8 @@ BEGIN
             END AS error
         FROM (
             SELECT
-                w.place, w.kind, w.variables, w.lacks_subject OR w.lacks_body AS incomplete, t.locale,
+                w.place, w.kind, w.variables, w.recipients, w.left_out, w.unsubscribe_url,
+                w.lacks_subject OR w.lacks_body AS incomplete, t.locale,
                 -- Not in FROM, where each call would fill a tuplestore of its own.
                 @extschema@._render(
                     CASE WHEN w.lacks_subject THEN t.subject END,
@@ -109,7 +133,7 @@ BEGIN
                     CASE
                         WHEN t.locale IS NOT NULL
                         THEN @extschema@._template_variables(
-                            w.variables, w.expires_at, w.kind::text, t.locale, w.message_id, w.recipients::text[]
+                            w.variables, w.expires_at, w.kind::text, t.locale, w.message_id, w.recipients
                         )
                     END
                 ) AS rendered
@@ -118,7 +142,7 @@ BEGIN
         ) m
     ), failed AS (
         UPDATE @extschema@.outbox o
-        SET state = 'error',
+        SET state = c.final,
             secrets = NULL,
             last_error = c.error,
             updated_at = _claim_rows.moment,
@@ -139,8 +163,11 @@ BEGIN
     RETURNING
         o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
         o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
-        o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
-        o.from_address, o.headers, o.unsubscribe_url, o.attachment_bytes,
+        o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind,
+        CASE WHEN c.left_out IS NULL THEN o.recipients ELSE @extschema@._without(o.recipients::text[], c.left_out)::@extschema@._recipients END,
+        CASE WHEN c.left_out IS NULL THEN o.cc ELSE @extschema@._without(o.cc::text[], c.left_out)::@extschema@._addresses END,
+        CASE WHEN c.left_out IS NULL THEN o.bcc ELSE @extschema@._without(o.bcc::text[], c.left_out)::@extschema@._addresses END,
+        o.reply_to, o.from_address, o.headers, c.unsubscribe_url, o.list, o.attachment_bytes,
         coalesce(o.subject, c.subject::@extschema@._one_line),
         coalesce(o.body_text, c.body_text::@extschema@._body),
         coalesce(o.body_html, c.body_html::@extschema@._body),
@@ -158,8 +185,8 @@ BEGIN
     END IF;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._claim_rows(tid[], text, timestamptz, interval) IS
-    'Internal. Claims locked rows and returns them in the order of claims, with secrets merged into data and missing parts rendered from templates. Rows that cannot be rendered end as error and are not returned.';
+COMMENT ON FUNCTION @extschema@._claim_rows(tid[], tid[], text, timestamptz, interval) IS
+    'Internal. Claims locked rows and returns them in the order of claims, with secrets merged into data, missing parts rendered from templates, and of those that have suppressed recipients without these. Rows that cannot be rendered end as error, those without recipients as suppressed, and are not returned.';
 
 -- Each sort and CTE that a row passes through copies it, and most rows are complete.
 CREATE FUNCTION @extschema@._claim_complete(ctids tid[], claimant text, moment timestamptz, term interval)
@@ -183,7 +210,7 @@ BEGIN
         o.id, o.message_id, o.state, o.priority, o.send_at, o.created_at, o.updated_at, o.failed_attempts,
         o.max_attempts, o.ambiguous_attempts, o.ambiguous_alone, o.claimed_until, o.token_id, o.account_id, o.expires_at,
         o.claimed_at, o.ended_at, o.transport, o.item_key, o.group_key, o.kind, o.recipients, o.cc, o.bcc, o.reply_to,
-        o.from_address, o.headers, o.unsubscribe_url, o.attachment_bytes,
+        o.from_address, o.headers, o.unsubscribe_url, o.list, o.attachment_bytes,
         o.subject, o.body_text, o.body_html, o.data, NULL::jsonb, o.last_error, o.claimed_by, o.enqueued_by, o.provider_id,
         o.batch, o.fallback_from;
 END;
@@ -205,6 +232,7 @@ AS $$
 <<local>>
 DECLARE
     locked tid[];
+    suppressed tid[] := '{}'::tid[];
     failed boolean := false;
 BEGIN
     BEGIN
@@ -232,12 +260,18 @@ BEGIN
         -- A row that another session changes at this moment may be locked in its new version, which was not looked at. No other
         -- row can have taken the place of one that was: the statement that calls this holds a snapshot.
         locked := ARRAY(SELECT l.place FROM unnest(locked) l (place) INTERSECT SELECT c.place FROM unnest(candidates) c (place));
+        IF EXISTS (SELECT FROM @extschema@.suppressions s) THEN
+            suppressed := ARRAY(SELECT DISTINCT r.place FROM @extschema@._suppressed_recipients r WHERE r.place = ANY (local.locked));
+            IF suppressed <> '{}' THEN
+                PERFORM @extschema@._record_suppressed(suppressed);
+            END IF;
+        END IF;
         -- A function in FROM has ended before it returns its first row: if it fails, none was returned. A trigger of the
         -- application may let the UPDATE do nothing. Rows selected by ctid are changed in the order of their ctids.
-        IF is_plain AND candidates = ARRAY(SELECT u.place FROM unnest(candidates) u (place) ORDER BY u.place) THEN
+        IF is_plain AND suppressed = '{}' AND candidates = ARRAY(SELECT u.place FROM unnest(candidates) u (place) ORDER BY u.place) THEN
             RETURN QUERY SELECT m.* FROM @extschema@._claim_complete(locked, claimant, moment, term) m WHERE m.state = 'claimed';
         ELSE
-            RETURN QUERY SELECT m.* FROM @extschema@._claim_rows(locked, claimant, moment, term) m WHERE m.state = 'claimed';
+            RETURN QUERY SELECT m.* FROM @extschema@._claim_rows(locked, suppressed, claimant, moment, term) m WHERE m.state = 'claimed';
         END IF;
     EXCEPTION
         WHEN OTHERS THEN

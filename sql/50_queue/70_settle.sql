@@ -238,6 +238,16 @@ BEGIN
                 AND a.outcome = 'partial'
               OFFSET 0
           );
+        PERFORM @extschema@._record_refused(array_agg(a.outbox_id), array_agg(r.refused ->> 'recipient'), array_agg(r.refused ->> 'error'))
+        FROM @extschema@.outbox_attempts a
+        CROSS JOIN LATERAL jsonb_array_elements(a.refused_recipients) r (refused)
+        WHERE a.outbox_id = ANY (mailroom_mark_sent_many.ids)
+          AND a.outcome = 'partial'
+          AND a.claimant = local.who
+          AND a.ended_at = local.moment
+          AND r.refused ->> 'recipient' <> ''
+          AND r.refused -> 'is_permanent' = 'true'
+        HAVING count(*) > 0;
     END IF;
     IF settled = cardinality(ids) THEN
         RETURN ids;

@@ -39,7 +39,7 @@ RETURN least(
 COMMENT ON FUNCTION @extschema@._due_again(integer, integer, interval, timestamptz, timestamptz) IS
     'Internal. When a mail that failed at this moment is due again: after _backoff, and not before the given wait (NULL: none), but 5 s before it expires at the latest.';
 
--- Long because it has ten arrays, and one statement that decides about each mail.
+-- Long because it has eleven arrays, and one statement that decides about each mail.
 CREATE FUNCTION @extschema@.mailroom_mark_error_many(
     ids bigint[],
     errors text[],
@@ -50,7 +50,8 @@ CREATE FUNCTION @extschema@.mailroom_mark_error_many(
     failed_attempts integer[] DEFAULT NULL,
     ambiguous boolean[] DEFAULT NULL,
     alone boolean[] DEFAULT NULL,
-    batches uuid[] DEFAULT NULL
+    batches uuid[] DEFAULT NULL,
+    recipient_refused boolean[] DEFAULT NULL
 )
     RETURNS bigint[]
     LANGUAGE plpgsql
@@ -64,6 +65,7 @@ DECLARE
     moment CONSTANT timestamptz := clock_timestamp();
     late integer[];
     earliest timestamptz;
+    refused bigint[];
 BEGIN
     -- A sender may quote the mail. What could be a token or a code is removed before any statement has it as a
     -- parameter (I7), and the text is cut to a length that bounds the work.
@@ -73,13 +75,14 @@ BEGIN
     PERFORM @extschema@._check_parallel(
         ids, VARIADIC ARRAY[
             cardinality(errors), cardinality(retry_after), cardinality(permanent), cardinality(response_codes),
-            cardinality(failed_attempts), cardinality(ambiguous), cardinality(alone), cardinality(batches)
+            cardinality(failed_attempts), cardinality(ambiguous), cardinality(alone), cardinality(batches),
+            cardinality(recipient_refused)
         ]
     );
     -- Places are counted from 1, and the subscripts of an array may start elsewhere.
     IF 1 <> ANY (ARRAY[
         array_lower(errors, 1), array_lower(retry_after, 1), array_lower(permanent, 1), array_lower(response_codes, 1),
-        array_lower(ambiguous, 1), array_lower(alone, 1), array_lower(batches, 1)
+        array_lower(ambiguous, 1), array_lower(alone, 1), array_lower(batches, 1), array_lower(recipient_refused, 1)
     ]) THEN
         errors := errors[:];
         retry_after := retry_after[:];
@@ -88,6 +91,7 @@ BEGIN
         ambiguous := ambiguous[:];
         alone := alone[:];
         batches := batches[:];
+        recipient_refused := recipient_refused[:];
     END IF;
     WITH held AS MATERIALIZED (
         SELECT h.place, min(h.item) AS item
@@ -178,14 +182,23 @@ BEGIN
             WHERE NOT EXISTS (SELECT FROM settled s WHERE s.id = u.id)
         ),
         (SELECT min(CASE WHEN s.group_key IS NULL THEN s.send_at ELSE moment END) FROM settled s
-            WHERE s.state = 'scheduled' OR s.group_key IS NOT NULL)
-    INTO late, earliest;
+            WHERE s.state = 'scheduled' OR s.group_key IS NOT NULL),
+        ARRAY(
+            SELECT u.id
+            FROM unnest(mailroom_mark_error_many.ids, mailroom_mark_error_many.recipient_refused) u (id, refused)
+            WHERE u.refused
+              AND EXISTS (SELECT FROM settled s WHERE s.id = u.id AND s.state <> 'sent')
+        )
+    INTO late, earliest, refused;
     PERFORM @extschema@._mail_due(earliest, false, false);
+    IF refused <> '{}' THEN
+        PERFORM @extschema@._record_refused(refused, NULL::text[], NULL::text[]);
+    END IF;
     RETURN @extschema@._record_late(ids, late, who, failed_attempts, errors, response_codes, 'failed'::text);
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[]) IS
-    'Records for claimed mails that an attempt failed; each is scheduled again after a back-off, or ends as error or expired, or by events as sent. Returns the ids that are settled, as mailroom_mark_sent_many.';
+COMMENT ON FUNCTION @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[], boolean[]) IS
+    'Records for claimed mails that an attempt failed; each is scheduled again after a back-off, or ends as error or expired, or by events as sent; recipient_refused says that all its recipients were refused for their mailboxes, which suppresses them. Returns the ids that are settled, as mailroom_mark_sent_many.';
 
 CREATE FUNCTION @extschema@.mailroom_mark_error(
     id bigint,
@@ -196,7 +209,8 @@ CREATE FUNCTION @extschema@.mailroom_mark_error(
     claimant text DEFAULT NULL,
     failed_attempts integer DEFAULT NULL,
     ambiguous boolean DEFAULT false,
-    alone boolean DEFAULT true
+    alone boolean DEFAULT true,
+    recipient_refused boolean DEFAULT false
 )
     RETURNS boolean
     LANGUAGE plpgsql
@@ -206,9 +220,9 @@ BEGIN
     -- Not an SQL function, which would have the error as a parameter of a statement (I7).
     RETURN @extschema@.mailroom_mark_error_many(
         ARRAY[id], ARRAY[error], ARRAY[retry_after], ARRAY[permanent], ARRAY[response_code], claimant, ARRAY[failed_attempts],
-        ARRAY[ambiguous], ARRAY[alone], NULL::uuid[]
+        ARRAY[ambiguous], ARRAY[alone], NULL::uuid[], ARRAY[recipient_refused]
     ) <> '{}';
 END;
 $$;
-COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean) IS
+COMMENT ON FUNCTION @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean, boolean) IS
     'Records for one claimed mail that an attempt failed, as mailroom_mark_error_many. Returns false if the claim was lost.';

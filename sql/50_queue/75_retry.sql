@@ -1,4 +1,4 @@
--- Retrying: mail that ended as error is scheduled again.
+-- Retrying: mail that ended as error, or was suppressed, is scheduled again.
 --
 -- People and programs of mailroom_support, mailroom_sender's callers do not. Invariants: failed_attempts never
 -- decreases; token mail is signed again inside the UPDATE that stores it, and only while its token is open (I7).
@@ -29,7 +29,7 @@ BEGIN
         FROM @extschema@.outbox e
         WHERE e.id = ANY (_retry.ids)
           -- As text, since e.state = 'error' could be answered by a scan of outbox_failed as well.
-          AND e.state::text = 'error'
+          AND e.state::text IN ('error', 'suppressed')
         FOR NO KEY UPDATE SKIP LOCKED
     ))
       AND o.token_id IS NULL
@@ -44,7 +44,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._retry(bigint[]) IS
-    'Internal. Returns these rows from error to scheduled, due now, except token mail; returns how many there were.';
+    'Internal. Returns these rows from error or suppressed to scheduled, due now, except token mail; returns how many there were.';
 
 -- Long because one query names all that keeps a token from being sent again.
 CREATE FUNCTION @extschema@._retry_tokens(ids bigint[]) RETURNS integer
@@ -81,7 +81,7 @@ BEGIN
         ended_at = NULL
     FROM @extschema@._token_verdicts v
     WHERE o.id = ANY (_retry_tokens.ids)
-      AND o.state::text = 'error'
+      AND o.state::text IN ('error', 'suppressed')
       AND o.token_id = ANY (local.locked)
       AND v.token_id = o.token_id
       AND v.eligible
@@ -111,7 +111,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._retry_tokens(bigint[]) IS
-    'Internal. Signs the token mail among these again if its token is open, and returns it from error to scheduled; returns how many there were.';
+    'Internal. Signs the token mail among these again if its token is open, and returns it from error or suppressed to scheduled; returns how many there were.';
 
 CREATE FUNCTION @extschema@.mailroom_retry(id bigint) RETURNS boolean
     LANGUAGE plpgsql
@@ -127,7 +127,7 @@ BEGIN
         SELECT
         FROM @extschema@.outbox o
         WHERE o.id = mailroom_retry.id
-          AND o.state::text = 'error'
+          AND o.state::text IN ('error', 'suppressed')
           AND o.token_id IS NOT NULL
     ) THEN
         IF NOT has_function_privilege('@extschema@._retry_tokens(bigint[])', 'EXECUTE') THEN
@@ -164,7 +164,7 @@ EXCEPTION
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
-    'Schedules a mail that ended as error again, due now; token mail is signed again. Returns false if it is not in state error, has expired, or is locked by another transaction; token mail raises an error instead.';
+    'Schedules a mail that ended as error or suppressed again, due now; token mail is signed again. Returns false if it is in another state, has expired, or is locked by another transaction; token mail raises an error instead.';
 
 -- Long because it asks for all conditions in one query.
 CREATE FUNCTION @extschema@.mailroom_retry_failed(

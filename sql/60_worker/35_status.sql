@@ -65,7 +65,10 @@ CREATE FUNCTION @extschema@.mailroom_status(
     OUT transports_error text,
     OUT budget text,
     OUT redirect_to text,
-    OUT worker_problem text
+    OUT worker_problem text,
+    OUT bounced_in_24_h integer,
+    OUT complained_in_24_h integer,
+    OUT suppressed_in_24_h integer
 )
     LANGUAGE sql
     SET search_path = pg_catalog, pg_temp
@@ -125,7 +128,7 @@ AS $$
         END,
         least(c.claimed, 10000),
         least(c.failed, 10000),
-        greatest(c.waiting, c.scheduled, c.claimed, c.failed) > 10000,
+        greatest(c.waiting, c.scheduled, c.claimed, c.failed, c.bounced, c.complained, c.suppressed) > 10000,
         w.failures,
         w.next_wake_at,
         w.next_wake_for,
@@ -136,7 +139,10 @@ AS $$
         (SELECT min(e.transports_error) FROM @extschema@.deliverers e),
         (SELECT b.reason FROM @extschema@._budget(1) b),
         @extschema@._redirect_setting(),
-        w.problem
+        w.problem,
+        least(c.bounced, 10000),
+        least(c.complained, 10000),
+        least(c.suppressed, 10000)
     FROM (
         -- Each count is bounded, however long the backlog is.
         SELECT
@@ -160,7 +166,37 @@ AS $$
                       AND o.ended_at > now() - interval '24 hours'
                     LIMIT 10001
                 ) l
-            ) AS failed
+            ) AS failed,
+            (
+                SELECT count(*)::integer
+                FROM (
+                    SELECT
+                    FROM @extschema@.delivery_events e
+                    WHERE e.type = 'bounced'
+                      AND e.received_at > now() - interval '24 hours'
+                    LIMIT 10001
+                ) l
+            ) AS bounced,
+            (
+                SELECT count(*)::integer
+                FROM (
+                    SELECT
+                    FROM @extschema@.delivery_events e
+                    WHERE e.type = 'complained'
+                      AND e.received_at > now() - interval '24 hours'
+                    LIMIT 10001
+                ) l
+            ) AS complained,
+            (
+                SELECT count(*)::integer
+                FROM (
+                    SELECT
+                    FROM @extschema@.delivery_events e
+                    WHERE e.type = 'suppressed'
+                      AND e.received_at > now() - interval '24 hours'
+                    LIMIT 10001
+                ) l
+            ) AS suppressed
         FROM (
             SELECT count(*)::integer AS scheduled, min(greatest(l.send_at, 'epoch')) FILTER (WHERE l.send_at <= now()) AS first_due
             FROM (SELECT o.send_at FROM @extschema@.outbox o WHERE o.state = 'scheduled' LIMIT 10001) l
@@ -180,4 +216,4 @@ AS $$
     ) t
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_status() IS
-    'Returns one row about this database: its worker or why it has none, waiting tokens and requests, mails by state, transports, budgets and mailroom.redirect_to. Each count stops at 10000, and more tells whether one did.';
+    'Returns one row about this database: its worker or why it has none, waiting tokens and requests, mails by state, events of a day, transports, budgets and mailroom.redirect_to. Each count stops at 10000, and more tells whether one did.';

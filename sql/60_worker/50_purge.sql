@@ -1,7 +1,7 @@
 -- Purging: what ended longer ago than mailroom.retention is deleted.
 --
 -- The worker, pg_cron or a person calls mailroom_purge, in small batches, each a short transaction. Mail is found by an
--- index, oldest end first; other rows by id, which is the order of time, up to the first that is too young. So a batch
+-- index, oldest end first, as suppressions are; other rows by id, which is the order of time, up to the first that is too young. So a batch
 -- without work costs one look at each table. Where deleted rows cannot be vacuumed yet because a session holds an old
 -- snapshot, a session continues where its last batch ended (src/cursor). Deliverers that are gone are
 -- forgotten by the way (50_queue/90_transports.sql).
@@ -243,6 +243,31 @@ $$;
 COMMENT ON FUNCTION @extschema@._purge_by_id(text, text, text[], text, text, integer) IS
     'Internal. Looks at up to row_limit rows of this table, in the order of id, that began before the first time by one column, or after the second, and deletes those that ended before the first by the earliest of others, but skips those that must stay. Returns how many, and whether there are more to look at.';
 
+CREATE FUNCTION @extschema@._purge_suppressions(row_limit integer, OUT purged integer, OUT more boolean)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET jit = off
+AS $$
+<<local>>
+DECLARE
+    places tid[];
+BEGIN
+    places := ARRAY(
+        SELECT s.ctid
+        FROM @extschema@.suppressions s
+        WHERE s.until < clock_timestamp() - interval '1 year'
+        ORDER BY s.until
+        LIMIT _purge_suppressions.row_limit
+        FOR UPDATE SKIP LOCKED
+    );
+    purged := @extschema@._delete_rows('suppressions'::text, places);
+    more := purged = row_limit;
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._purge_suppressions(integer) IS
+    'Internal. Deletes up to row_limit suppressions that ended more than a year ago. Returns how many, and whether there may be more.';
+
 -- Long because each table has its horizon.
 CREATE FUNCTION @extschema@._purge(batch_limit integer, starts_over boolean, OUT purged integer, OUT more boolean)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -264,6 +289,7 @@ DECLARE
     attached record;
     files record;
     events record;
+    lifted record;
     runs record;
 BEGIN
     PERFORM @extschema@._refuse_while_restoring();
@@ -300,8 +326,9 @@ BEGIN
     SELECT p.*
     INTO runs
     FROM @extschema@._purge_by_id('job_runs'::text, 'started_at'::text, ARRAY['started_at'], moment, soon, batch_limit) p;
-    purged := requests.purged + mails.purged + tokens.purged + files.purged + events.purged + runs.purged;
-    more := requests.more OR mails.more OR tokens.more OR attempts.more OR attached.more OR files.more OR events.more OR runs.more;
+    SELECT p.* INTO lifted FROM @extschema@._purge_suppressions(batch_limit) p;
+    purged := requests.purged + mails.purged + tokens.purged + files.purged + events.purged + lifted.purged + runs.purged;
+    more := requests.more OR mails.more OR tokens.more OR attempts.more OR attached.more OR files.more OR events.more OR lifted.more OR runs.more;
     -- Not one table before the others, or a caller that repeats the call as long as there is more would never end.
     IF starts_over AND NOT more THEN
         PERFORM setval(r, 0)

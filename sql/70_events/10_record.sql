@@ -81,6 +81,7 @@ AS $$
 <<local>>
 DECLARE
     mails bigint[];
+    concerning bigint[];
 BEGIN
     WITH reported AS MATERIALIZED (
         SELECT DISTINCT ON (e.event_key) e.*
@@ -98,8 +99,8 @@ BEGIN
             SELECT
                 o.id, o.state,
                 ARRAY(
-                    SELECT DISTINCT @extschema@.mailroom_address_key(a.address)
-                    FROM unnest(@extschema@._bare_addresses(o.recipients::text[] || o.cc::text[] || o.bcc::text[])) a (address)
+                    SELECT DISTINCT k.address
+                    FROM unnest(@extschema@._address_keys(o.recipients::text[] || o.cc::text[] || o.bcc::text[])) k (address)
                 ) AS addresses
             FROM @extschema@.outbox o
             -- outbox_id alone proves nothing: it can be guessed.
@@ -145,12 +146,17 @@ BEGIN
         FROM judged j
         ORDER BY j.event_key
         ON CONFLICT ON CONSTRAINT delivery_events_event_key_key DO NOTHING
-        RETURNING delivery_events.id
+        RETURNING delivery_events.id, delivery_events.type
     )
     -- Of repeated events too: the session that settled the mail may not have seen the first one yet.
-    SELECT count(*), (SELECT count(*) FROM news), array_agg(DISTINCT j.mail) FILTER (WHERE j.mail IS NOT NULL)
-    INTO known, recorded, mails
+    SELECT
+        count(*), (SELECT count(*) FROM news), array_agg(DISTINCT j.mail) FILTER (WHERE j.mail IS NOT NULL),
+        (SELECT array_agg(n.id) FROM news n WHERE n.type IN ('delivered', 'bounced', 'rejected', 'complained', 'unsubscribed'))
+    INTO known, recorded, mails, concerning
     FROM judged j;
+    IF concerning IS NOT NULL THEN
+        PERFORM @extschema@._suppress_by_events(concerning);
+    END IF;
     -- Most often it was known that the mail was sent.
     IF EXISTS (
         SELECT

@@ -5,7 +5,7 @@
 -- 10_roles.sql.
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON @extschema@.accounts, @extschema@.tokens, @extschema@.outbox, @extschema@.pauses,
-    @extschema@.templates, @extschema@.budgets, @extschema@.routes TO mailroom_admin;
+    @extschema@.templates, @extschema@.budgets, @extschema@.routes, @extschema@.suppressions TO mailroom_admin;
 
 -- Tables that only functions write, as far as these need it.
 GRANT SELECT, INSERT, UPDATE (lane), DELETE ON @extschema@.pending TO mailroom_admin;
@@ -23,7 +23,8 @@ GRANT SELECT, INSERT, DELETE ON @extschema@.attached, @extschema@._database_iden
 GRANT UPDATE (email, is_displaced) ON @extschema@.attached TO mailroom_admin;
 GRANT SELECT ON @extschema@._token_verdicts, @extschema@._token_ends, @extschema@._mail_secrets, @extschema@._mail_addresses, @extschema@._token_ages,
     @extschema@.outbox_history, @extschema@.mailroom_templates, @extschema@.mailroom_attached,
-    @extschema@.mailroom_budgets, @extschema@.mailroom_transports, @extschema@.outbox_waits TO mailroom_admin;
+    @extschema@.mailroom_budgets, @extschema@.mailroom_transports, @extschema@.outbox_waits,
+    @extschema@._suppressions_in_force, @extschema@._suppressed_recipients TO mailroom_admin;
 
 -- It attaches its own tables by creating triggers with these; on a table that is not attached they only raise an error.
 GRANT EXECUTE ON FUNCTION

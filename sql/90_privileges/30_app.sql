@@ -83,3 +83,16 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._locales(text),
     @extschema@._builtin_templates()
 TO mailroom_app;
+
+-- Who is not written to, and unsubscribing. Of a list only: what stops all mail to an address stops that of others.
+GRANT EXECUTE ON FUNCTION
+    @extschema@.mailroom_suppress(text, text, @extschema@.suppression_reason, timestamptz),
+    @extschema@.mailroom_suppress_many(text[], text, @extschema@.suppression_reason, timestamptz),
+    @extschema@.mailroom_suppressed(text, text),
+    @extschema@.mailroom_unsubscribe(text),
+    @extschema@.mailroom_unsubscribe_url(text, text),
+    @extschema@._check_suppression(text[], text),
+    @extschema@._suppress_on_list(text[], text, @extschema@.suppression_reason, timestamptz),
+    @extschema@._list_problem(text),
+    @extschema@._visible(text)
+TO mailroom_app;

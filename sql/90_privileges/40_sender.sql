@@ -49,8 +49,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_claim_group(integer, interval, text, text, text[]),
     @extschema@.mailroom_mark_sent(bigint, text, text, integer, jsonb),
     @extschema@.mailroom_mark_sent_many(bigint[], text[], text, integer[], jsonb[]),
-    @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean),
-    @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[]),
+    @extschema@.mailroom_mark_error(bigint, text, interval, boolean, integer, text, integer, boolean, boolean, boolean),
+    @extschema@.mailroom_mark_error_many(bigint[], text[], interval[], boolean[], integer[], text, integer[], boolean[], boolean[], uuid[], boolean[]),
     @extschema@.mailroom_release(bigint, text, integer),
     @extschema@.mailroom_release_many(bigint[], text, integer[]),
     @extschema@.mailroom_extend(bigint, interval, text, integer),
@@ -92,7 +92,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._look_for_due(text, boolean, text, boolean, integer, integer, timestamptz, text[], bigint, integer),
     @extschema@._look_at_group(text, text[], smallint, timestamptz, bigint, timestamptz, integer),
     @extschema@._claim_complete(tid[], text, timestamptz, interval),
-    @extschema@._claim_rows(tid[], text, timestamptz, interval),
+    @extschema@._claim_rows(tid[], tid[], text, timestamptz, interval),
     @extschema@._claim_batch(tid[], boolean, text, timestamptz, interval, integer),
     @extschema@._claim_group(text, text[], text, timestamptz, interval, integer),
     @extschema@._end_claim(text, boolean, double precision, boolean, boolean, bigint, timestamptz),
@@ -141,4 +141,17 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._render(text, text, text, text),
     @extschema@._template_variables(jsonb, timestamptz, text, text, uuid, text[]),
     @extschema@._builtin_templates()
+TO mailroom_sender;
+
+-- It leaves out suppressed recipients, whom it sees only as far as they are those of its mail, and records what it left out and who was
+-- refused by SECURITY DEFINER functions.
+GRANT SELECT (reason) ON @extschema@.suppressions TO mailroom_sender;
+GRANT SELECT ON @extschema@._suppressed_recipients TO mailroom_sender;
+GRANT EXECUTE ON FUNCTION
+    @extschema@._address_keys(text[]),
+    @extschema@._without(text[], text[]),
+    @extschema@._record_suppressed(tid[]),
+    @extschema@._record_refused(bigint[], text[], text[]),
+    @extschema@._unsubscribe_url(text, text),
+    @extschema@._is_unsubscribe_url(text)
 TO mailroom_sender;

@@ -14,6 +14,8 @@ GRANT SELECT (id, outbox_id, attempt, outcome, started_at, ended_at, claimant, t
 -- All columns but recipient and detail.
 GRANT SELECT (id, event_key, outbox_id, transport, type, is_permanent, reason, status, occurred_at, received_at)
     ON @extschema@.delivery_events TO mailroom_monitor;
+-- All columns but address.
+GRANT SELECT (list, reason, bounces, event_id, since, until) ON @extschema@.suppressions TO mailroom_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@._proves_sending(@extschema@.event_type), @extschema@._first_read(bigint), @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
     @extschema@._scheduled_transports(), @extschema@._library_version(), @extschema@.mailroom_version() TO mailroom_monitor;
 GRANT SELECT (

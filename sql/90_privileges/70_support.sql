@@ -13,6 +13,7 @@ GRANT SELECT (attachment_bytes) ON @extschema@.outbox TO mailroom_support;
 -- Not the contents.
 GRANT SELECT ON @extschema@.outbox_attachments TO mailroom_support;
 GRANT SELECT ON @extschema@.delivery_events TO mailroom_support;
+GRANT SELECT ON @extschema@.suppressions TO mailroom_support;
 GRANT SELECT (refused_recipients) ON @extschema@.outbox_attempts TO mailroom_support;
 GRANT INSERT (ids, change, send_at), SELECT (done) ON @extschema@._own_changes TO mailroom_support;
 GRANT SELECT ON @extschema@._token_ends TO mailroom_support;
@@ -25,6 +26,15 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_request_recovery(text),
     @extschema@.mailroom_revoke(bigint),
     @extschema@._retry(bigint[]),
+    @extschema@.mailroom_suppress(text, text, @extschema@.suppression_reason, timestamptz),
+    @extschema@.mailroom_suppress_many(text[], text, @extschema@.suppression_reason, timestamptz),
+    @extschema@.mailroom_unsuppress(text, text),
+    @extschema@.mailroom_suppressed(text, text),
+    @extschema@._check_suppression(text[], text),
+    @extschema@._suppress(text[], text, @extschema@.suppression_reason, timestamptz),
+    @extschema@._suppress_on_list(text[], text, @extschema@.suppression_reason, timestamptz),
+    @extschema@._list_problem(text),
+    @extschema@._visible(text),
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._is_address(text),
     @extschema@._line_problem(text),

@@ -34,6 +34,9 @@ GRANT SELECT ON @extschema@._needed_files TO mailroom_definer;
 GRANT SELECT, INSERT (event_key, outbox_id, transport, type, is_permanent, reason, recipient, status, detail, occurred_at), UPDATE (id), DELETE
     ON @extschema@.delivery_events TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.delivery_events_id_seq TO mailroom_definer;
+-- To whom no mail is sent.
+GRANT SELECT, INSERT, UPDATE (bounces, event_id, since, until), DELETE ON @extschema@.suppressions TO mailroom_definer;
+GRANT SELECT ON @extschema@._suppressions_in_force, @extschema@._suppressed_recipients TO mailroom_definer;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_files_id_seq, @extschema@.outbox_attachments_id_seq TO mailroom_definer;
 -- Through _new_attempts and _new_job_runs.
 GRANT INSERT (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, response_code, error, refused_recipients)
@@ -146,6 +149,17 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._read_report(text, text),
     @extschema@._record_events(text, jsonb),
     @extschema@._settle_by_events(bigint[]),
+    @extschema@._address_keys(text[]),
+    @extschema@._check_suppression(text[], text),
+    @extschema@._list_problem(text),
+    @extschema@._visible(text),
+    @extschema@._suppress(text[], text, @extschema@.suppression_reason, timestamptz),
+    @extschema@._bounce_term(integer),
+    @extschema@._suppress_by_events(bigint[]),
+    @extschema@._suppress_without_waiting(bigint[]),
+    @extschema@._unsubscribe_url(text, text),
+    @extschema@._unsubscriber(text),
+    @extschema@._purge_suppressions(integer),
     @extschema@._proves_sending(@extschema@.event_type),
     @extschema@._proven_state(bigint, timestamptz),
     @extschema@._passes_by(text, tid[]),

@@ -4,3 +4,5 @@
 
 pub mod lower_case;
 mod rules;
+
+pub use rules::key_of_address;

@@ -156,9 +156,13 @@ fn _is_address(address: &[u8]) -> bool {
     encoding::to_utf8(address).is_some_and(|address| address::check(&address).is_ok())
 }
 
-/// Returns the key of an address with blanks around it or not; `None` for other text.
 #[pg_extern(sql = false)]
 fn mailroom_address_key(address: &[u8]) -> Option<Vec<u8>> {
+    key_of_address(address)
+}
+
+/// Returns the key of an address with blanks around it or not; `None` for other text.
+pub fn key_of_address(address: &[u8]) -> Option<Vec<u8>> {
     let read = encoding::to_utf8(address)?;
     let key = address::key(read.trim_matches([' ', '\t'])).ok()?;
     Some(match encoding::from_utf8(&key) {

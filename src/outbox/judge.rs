@@ -6,6 +6,7 @@
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::prelude::*;
 
+use crate::accounts;
 use crate::pg::encoding::{self, Element};
 use crate::settings;
 use mailroom_core::address::{self, mailbox};
@@ -33,6 +34,33 @@ fn _bare_addresses(mailboxes: Option<Array<&[u8]>>) -> Vec<Element> {
     };
     let mailboxes = mailboxes.iter().flat_map(Array::iter).flatten();
     mailboxes.filter_map(bare).collect()
+}
+
+/// The key of the address of a mailbox; `None` if it has none.
+fn key_of_mailbox(mailbox: &[u8]) -> Option<Vec<u8>> {
+    let read = encoding::to_utf8(mailbox)?;
+    let bare = encoding::from_utf8(mailbox::bare(&read))?;
+    accounts::key_of_address(&bare)
+}
+
+/// The keys of the addresses of these mailboxes.
+#[pg_extern(sql = false)]
+fn _address_keys(mailboxes: Option<Array<&[u8]>>) -> Vec<Option<Element>> {
+    let mailboxes = mailboxes.iter().flat_map(Array::iter);
+    mailboxes
+        .map(|one| key_of_mailbox(one?).map(Element))
+        .collect()
+}
+
+/// Those of these mailboxes whose addresses have none of these keys.
+#[pg_extern(sql = false)]
+fn _without(mailboxes: Option<Array<&[u8]>>, keys: Option<Array<&[u8]>>) -> Vec<Element> {
+    let keys: Vec<&[u8]> = keys.iter().flat_map(Array::iter).flatten().collect();
+    let mailboxes = mailboxes.iter().flat_map(Array::iter).flatten();
+    mailboxes
+        .filter(|one| key_of_mailbox(one).is_none_or(|key| !keys.contains(&key.as_slice())))
+        .map(|one| Element(one.to_vec()))
+        .collect()
 }
 
 /// Whether one of these patterns allows the address of this mailbox.
@@ -90,6 +118,7 @@ fn _message_problem(
     from_address: Option<&[u8]>,
     headers: Option<&[u8]>,
     unsubscribe_url: Option<&[u8]>,
+    mailing_list: Option<&[u8]>,
     now: TimestampWithTimeZone,
 ) -> Option<Vec<Element>> {
     let draft = Draft {
@@ -102,6 +131,7 @@ fn _message_problem(
         from_address: from_address.map(text),
         headers: headers.map(text),
         unsubscribe_url: unsubscribe_url.map(text),
+        list: mailing_list.map(text),
         subject: subject.map(text),
         body_text: body(body_text),
         body_html: body(body_html),

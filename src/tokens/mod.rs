@@ -9,6 +9,7 @@
 //! | `errors` | errors of signing and verifying, as clients see them |
 //! | `signing` | the SQL functions that sign and verify |
 //! | `links` | the secrets in token mail, and reading them back |
+//! | `unsubscribe` | links that unsubscribe from a list |
 
 #![forbid(unsafe_code)]
 
@@ -19,3 +20,4 @@ mod links;
 mod random;
 mod rules;
 mod signing;
+mod unsubscribe;

@@ -6,6 +6,7 @@ use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
 use mailroom_core::token::key_file::KeyRing;
+use mailroom_core::token::unsubscribe::{self, Unsubscriber};
 use mailroom_core::token::{self, Code, Parsed, Purpose, SECRET_LEN};
 
 use super::errors::Error;
@@ -117,6 +118,20 @@ impl Verifier {
     pub fn accepts(&self, token: &Parsed, purpose: Purpose<'_>) -> bool {
         token.is_genuine(self.0.verifying(), purpose)
     }
+
+    /// As [`unsubscribe::verify`].
+    pub fn unsubscriber(&self, token: Text<'_>) -> Option<Unsubscriber> {
+        unsubscribe::verify(self.0.verifying(), readable(token))
+    }
+}
+
+/// Returns the token by which an address unsubscribes from a list; `None` if one of the two is not valid.
+///
+/// # Errors
+/// As [`verifier`].
+pub fn unsubscribe_token(list: &str, address: &str) -> Result<Option<String>, ErrorReport> {
+    let ring = key_ring().map_err(Error::from)?;
+    Ok(unsubscribe::sign(ring.signing(), list, address))
 }
 
 /// As [`token::parse`].

@@ -98,6 +98,7 @@ mod smtp;
 mod smtp_faults;
 mod smtp_generated;
 mod standby;
+mod suppressions;
 mod templates;
 mod upgrade;
 mod worker;

@@ -258,8 +258,16 @@ fn a_refused_recipient_is_a_matter_of_that_recipient() {
     let told = post.cluster.log();
     assert!(told.contains("smtp 550 5.1.1"), "{told}");
     // The only recipient is unknown: the message ends.
-    send(&mut post, "refusing", "eve@unknown.example");
+    send(&mut post, "refusing", "mallory@unknown.example");
     post.wait_for("state = 'error' AND last_error = 'smtp 550 5.1.1'", 1);
+    // Both are suppressed now, and no others.
+    let suppressed = "SELECT string_agg(concat_ws(' ', s.address, e.type, e.status), ', ' ORDER BY s.address) \
+         FROM suppressions s JOIN delivery_events e ON e.id = s.event_id";
+    let suppressed: String = post.client.query_one(suppressed, &[]).unwrap().get(0);
+    assert_eq!(
+        suppressed,
+        "eve@unknown.example rejected 5.1.1, mallory@unknown.example rejected 5.1.1"
+    );
     // One of two is deferred: after nine failed attempts the other one gets the mail.
     send(&mut post, "refusing", "ada@example.com, eve@busy.example");
     post.hurry_until_ended(3);

@@ -218,6 +218,7 @@ fn settle(
                 column(failed, |one| one.attempt.is_ambiguous()).into(),
                 column(failed, |one| one.attempt.is_alone()).into(),
                 texts(failed, |one| one.attempt.batch.clone()).into(),
+                column(failed, |one| one.attempt.recipient_refused).into(),
             ],
         )?;
         all_lost.extend(lost(&ids, required(&rows.first(), 1)?));
