@@ -107,14 +107,14 @@ SELECT @s@.mailroom_preview('activation'::pg_catalog.text, '{}'::pg_catalog.json
 SELECT @s@.mailroom_send(
     'a@example.com'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     'note'::pg_catalog.text, '{"x": "y"}'::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
-    'key'::pg_catalog.text, k::pg_catalog.text, 2::integer, c::pg_catalog.text, NULL::pg_catalog.uuid, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text, NULL::pg_catalog.jsonb
+    'key'::pg_catalog.text, k::pg_catalog.text, 2::integer, c::pg_catalog.text, NULL::pg_catalog.uuid, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text
 ) FROM (VALUES ('error', NULL), ('ignore', NULL), ('replace', 'group')) v (c, k);
 
 SELECT @s@.mailroom_send(
     'b@example.com, b2@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
     pg_catalog.to_char(i, 'FM999'), NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, pg_catalog.gen_random_uuid(), NULL::pg_catalog.text, NULL::pg_catalog.text, 'S <s@example.com>'::pg_catalog.text, '{"X-Own": "y"}'::pg_catalog.jsonb, 'https://example.com/u'::pg_catalog.text,
-    '[{"filename": "a.txt", "content": "QQ=="}, {"filename": "b.txt", "content": "QQ=="}]'::pg_catalog.jsonb
+    '[{"filename": "a.txt", "content": "QQ=="}, {"filename": "b.txt", "content": "QQ=="}]'::pg_catalog.jsonb, NULL::pg_catalog.text
 ) FROM pg_catalog.generate_series(1, 20) i;
 
 SELECT @s@.mailroom_send_many('[{"recipients": "c@example.com", "subject": "S", "body_text": "T"}]'::pg_catalog.jsonb);
@@ -168,14 +168,39 @@ SELECT @s@.mailroom_mark_sent(id, 'p'::pg_catalog.text, 'me'::pg_catalog.text, N
 
 SELECT @s@.mailroom_mark_sent_many(ARRAY[id], ARRAY['p']::pg_catalog.text[], v.m::pg_catalog.text, ARRAY[failed_attempts], NULL::pg_catalog.jsonb[]) FROM @s@.outbox, (VALUES ('me'), ('you')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '5';
 
-SELECT @s@.mailroom_mark_error(id, 'no 00000'::pg_catalog.text, '1 s'::pg_catalog.interval, v.p, 500::integer, 'me'::pg_catalog.text, NULL::integer, v.p, v.p) FROM @s@.outbox JOIN (VALUES ('6', true), ('7', false)) v (k, p) ON item_key OPERATOR(pg_catalog.=) v.k;
+SELECT @s@.mailroom_mark_error(id, 'no 00000'::pg_catalog.text, '1 s'::pg_catalog.interval, v.p, 500::integer, 'me'::pg_catalog.text, NULL::integer, v.p, v.p, v.p) FROM @s@.outbox JOIN (VALUES ('6', true), ('7', false)) v (k, p) ON item_key OPERATOR(pg_catalog.=) v.k;
 
 SELECT @s@.mailroom_report(''::pg_catalog.text, pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_object('type', 'delivered', 'event_id', '6', 'message_id', message_id)))
 FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '6';
 
-SELECT @s@.mailroom_mark_error_many(ARRAY[id], ARRAY['no']::pg_catalog.text[], ARRAY[NULL]::pg_catalog.interval[], ARRAY[true], ARRAY[500], v.m::pg_catalog.text, ARRAY[failed_attempts], ARRAY[true], ARRAY[false], NULL::pg_catalog.uuid[]) FROM @s@.outbox, (VALUES ('you'), ('me')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '8';
+SELECT @s@.mailroom_mark_error_many(ARRAY[id], ARRAY['no']::pg_catalog.text[], ARRAY[NULL]::pg_catalog.interval[], ARRAY[true], ARRAY[500], v.m::pg_catalog.text, ARRAY[failed_attempts], ARRAY[true], ARRAY[false], NULL::pg_catalog.uuid[], ARRAY[true]) FROM @s@.outbox, (VALUES ('you'), ('me')) v (m) WHERE item_key OPERATOR(pg_catalog.=) '8';
 
 UPDATE @s@.outbox SET claimed_until = pg_catalog.clock_timestamp() WHERE item_key OPERATOR(pg_catalog.=) '9';
+
+-- What a server refused is suppressed, and lifted again.
+SELECT @s@.mailroom_mark_sent(id, 'p'::pg_catalog.text, 'me'::pg_catalog.text, NULL::integer, '[{"recipient": "b2@example.com", "error": "smtp 550 5.1.1", "is_permanent": true}]'::pg_catalog.jsonb) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '10';
+
+SELECT @s@.mailroom_suppressed('b2@example.com'::pg_catalog.text, ''::pg_catalog.text);
+
+SELECT @s@.mailroom_suppress('e@example.com'::pg_catalog.text, l::pg_catalog.text, 'manual'::@s@.suppression_reason, NULL::pg_catalog.timestamptz) FROM (VALUES (''), ('news')) v (l);
+
+SELECT @s@.mailroom_suppress_many('{e@example.com,f@example.com}'::pg_catalog.text[], ''::pg_catalog.text, 'bounced'::@s@.suppression_reason, pg_catalog.now() OPERATOR(pg_catalog.-) '2 years'::pg_catalog.interval);
+
+DO $$ BEGIN PERFORM @s@.mailroom_suppress_many('{e@example.com,f@}'::pg_catalog.text[], E'a\nb'::pg_catalog.text, 'manual'::@s@.suppression_reason, NULL::pg_catalog.timestamptz); EXCEPTION WHEN data_exception THEN NULL; END $$;
+
+INSERT INTO @s@.outbox (kind, recipients, cc, subject, body_text, transport) VALUES ('own', '{e@example.com}', '{g@example.com}', 'S', 'T', 'suppressed'), ('own', '{g@example.com}', '{e@example.com}', 'S', 'T', 'suppressed');
+
+SELECT id FROM @s@.mailroom_claim(2::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, '{suppressed}'::pg_catalog.text[]);
+
+SELECT @s@.mailroom_unsuppress(a::pg_catalog.text, NULL::pg_catalog.text) FROM (VALUES ('e@example.com'), ('b2@example.com')) v (a);
+
+SET mailroom.link_base_url = 'https://example.com';
+
+SELECT @s@.mailroom_unsubscribe(pg_catalog.split_part(@s@.mailroom_unsubscribe_url('e@example.com'::pg_catalog.text, 'news'::pg_catalog.text), '=', 2));
+
+RESET mailroom.link_base_url;
+
+DO $$ BEGIN PERFORM @s@.mailroom_unsubscribe_url('e@example.com'::pg_catalog.text, ''::pg_catalog.text); EXCEPTION WHEN data_exception THEN NULL; END $$;
 
 SELECT @s@.mailroom_retry(id) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '6';
 
@@ -204,7 +229,7 @@ INSERT INTO @s@.budgets (period, amount, reserved_share) VALUES ('hour', 3, 0.5)
 SELECT @s@.mailroom_send(
     'c@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, p::integer,
-    NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text, NULL::pg_catalog.jsonb
+    NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text
 ) FROM (VALUES (0), (0), (0), (OPERATOR(pg_catalog.-) 10), (OPERATOR(pg_catalog.-) 20)) v (p);
 
 SELECT id FROM @s@.mailroom_claim(4::integer, '1 min'::pg_catalog.interval, 'me'::pg_catalog.text, NULL::pg_catalog.text[]);
@@ -247,7 +272,7 @@ INSERT INTO @s@.outbox (kind, recipients, send_at, priority) VALUES ('message', 
 SELECT @s@.mailroom_send(
     'd@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,
     NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.timestamptz, NULL::pg_catalog.timestamptz, NULL::integer,
-    NULL::pg_catalog.text, k::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, t::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text, NULL::pg_catalog.jsonb
+    NULL::pg_catalog.text, k::pg_catalog.text, NULL::integer, NULL::pg_catalog.text, NULL::pg_catalog.uuid, t::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text, NULL::pg_catalog.jsonb, NULL::pg_catalog.text
 ) FROM (VALUES ('one', NULL), ('two', NULL), ('three', 'group of three'), (NULL, NULL)) v (t, k);
 
 -- As after a change that the application refuses.

@@ -22,7 +22,8 @@ use serde_json::{Value, json};
 /// Starts a server whose worker does not collect tokens, and that knows a transport.
 fn cluster() -> Cluster {
     let file = format!("mailroom.transports_file = '{FILE}'");
-    Cluster::start_with_file(&["mailroom.collect = off", &file], FILE, TRANSPORTS)
+    let links = "mailroom.link_base_url = 'https://example.com'";
+    Cluster::start_with_file(&["mailroom.collect = off", links, &file], FILE, TRANSPORTS)
 }
 
 /// Creates a database for one driver and returns its name. Fails if `calls` leaves out a public function.

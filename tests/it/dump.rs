@@ -182,6 +182,7 @@ fn populate(client: &mut Client) {
              SELECT mailroom_send('routed@example.com', 'S', 'T', transport => 'one');
              SELECT mailroom_report('one', jsonb_build_array('{\"type\": \"bounced\", \"event_id\": \"1\", \"status\": \"5.1.1\", \"detail\": \"no \\u00e4\"}'::jsonb
                || jsonb_build_object('message_id', (SELECT message_id FROM outbox WHERE recipients = '{routed@example.com}'))));
+             SELECT mailroom_suppress('S' || i || '@example.com', 'l', until => now() + i * interval '1 day') FROM generate_series(1, 2) i;
              SELECT _consume_budget(array_fill(1, ARRAY[5]), false);
              CREATE TABLE people (mail text, name text);
              SELECT mailroom_attach('people', 'mail', 'name');

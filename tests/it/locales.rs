@@ -231,3 +231,50 @@ fn letters_are_folded_in_any_encoding() {
         .unwrap();
     assert_eq!(texts(&mut client, "SELECT login FROM accounts"), ["müller"]);
 }
+
+/// Bounces, complaints and clicks find an address by its key.
+#[test]
+fn an_address_is_suppressed_in_any_locale_and_encoding() {
+    let cluster = Cluster::start(&[
+        "shared_preload_libraries = ''",
+        "mailroom.link_base_url = 'https://example.com'",
+    ]);
+    let locales: Vec<_> = locales(&mut cluster.connect("postgres")).collect();
+    let mut databases: Vec<(String, String)> = locales
+        .iter()
+        .map(|(name, options)| ((*name).to_owned(), format!("ENCODING 'UTF8' {options}")))
+        .collect();
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let options = format!("ENCODING '{encoding}' LOCALE 'C'");
+        databases.push((encoding.to_lowercase(), options));
+    }
+    for (name, options) in databases {
+        let mut client = create(&cluster, &name, &options);
+        let written = [
+            "Ìda Ilgin <ÌDA.ILGIN@BÜCHER.EXAMPLE>",
+            "ìda.ilgin@xn--bcher-kva.example",
+        ];
+        for (one, other) in [(0, 1), (1, 0)] {
+            client
+                .batch_execute("TRUNCATE suppressions, delivery_events, outbox RESTART IDENTITY")
+                .unwrap();
+            let bare = "SELECT mailroom_suppress((_bare_addresses(ARRAY[$1]))[1], 'news')";
+            let is_new = |client: &mut Client, address: &str| -> bool {
+                client.query_one(bare, &[&address]).unwrap().get(0)
+            };
+            assert!(is_new(&mut client, written[one]), "{name}");
+            assert!(!is_new(&mut client, written[other]), "{name}");
+            let send = "SELECT mailroom_send($1, 'S', 'T', list => 'news')";
+            client.execute(send, &[&written[other]]).unwrap();
+            client.execute("SELECT mailroom_claim(1)", &[]).unwrap();
+            let ended = "SELECT count(*) FROM outbox WHERE state = 'suppressed'";
+            assert_eq!(number(&mut client, ended), 1, "{name}");
+            // The link of one is that of the other.
+            let link = "SELECT mailroom_unsubscribe(split_part(mailroom_unsubscribe_url((_bare_addresses(ARRAY[$1]))[1], 'Für alle'), '=', 2))";
+            client.execute(link, &[&written[one]]).unwrap();
+            client.execute(link, &[&written[other]]).unwrap();
+            let rows = "SELECT count(*) FROM suppressions WHERE reason = 'unsubscribed'";
+            assert_eq!(number(&mut client, rows), 1, "{name}");
+        }
+    }
+}

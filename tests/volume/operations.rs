@@ -50,7 +50,7 @@ const PURGEABLE: &str = "PERFORM set_config('mailroom.retention', '7d', true); \
     FROM unnest('{outbox,tokens,link_requests,outbox_attempts,outbox_attachments,outbox_files,delivery_events,job_runs}'::text[]) t;";
 
 /// Each operation whose cost could depend on what the database contains.
-pub const OPERATIONS: [Operation; 64] = [
+pub const OPERATIONS: [Operation; 66] = [
     one(
         "sign-up",
         "",
@@ -318,6 +318,19 @@ pub const OPERATIONS: [Operation; 64] = [
         "events of unknown mail, 100",
         "",
         "PERFORM mailroom_report('', (SELECT jsonb_agg(jsonb_build_object('type', 'complained', 'event_id', i::text, 'provider_id', i::text, 'recipient', 'a@example.com', 'message_id', gen_random_uuid())) FROM generate_series(1, 100) i));",
+    ),
+    one(
+        "suppress and lift, 100",
+        "",
+        "PERFORM mailroom_suppress_many(array_agg('s' || i || '@example.com')) FROM generate_series(1, 100) i; \
+         PERFORM mailroom_suppressed('s' || i || '@example.com'), mailroom_unsuppress('s' || i || '@example.com') FROM generate_series(1, 100) i;",
+    ),
+    one(
+        "claim with suppressions",
+        "PERFORM mailroom_suppress('s@example.com'); \
+         INSERT INTO outbox (kind, recipients, subject, body_text, transport, priority) \
+         SELECT 'own', '{s@example.com,a@example.com}', 'Hello', 'Text', 'mine', -100 FROM generate_series(1, 10);",
+        "PERFORM id FROM mailroom_claim(10, claimant => 'me', transports => '{mine}');",
     ),
     one("purge, 1000", PURGEABLE, "PERFORM mailroom_purge(1000);"),
     one("the worker's upkeep", "", "PERFORM _maintain_outbox();"),

@@ -223,6 +223,36 @@ pub fn calls() -> Vec<Call> {
             "1",
         ),
         (
+            "SELECT mailroom_suppress_many($1, $2, $3::suppression_reason)::text",
+            json!([["S@example.com", "é@example.com"], "news", "unsubscribed"]),
+            "2",
+        ),
+        (
+            "SELECT mailroom_suppress($1, $2, until => $3::timestamptz)::text",
+            json!(["s@example.com", "", "2099-01-01"]),
+            "true",
+        ),
+        (
+            "SELECT mailroom_suppressed($1, $2)::text",
+            json!(["é@example.com", "news"]),
+            "true",
+        ),
+        (
+            "SELECT mailroom_unsuppress($1)::text",
+            json!(["s@EXAMPLE.com"]),
+            "true",
+        ),
+        (
+            "SELECT (mailroom_unsubscribe_url($1, $2) LIKE 'https://%/unsubscribe?token=%')::text",
+            json!(["s@example.com", "news"]),
+            "true",
+        ),
+        (
+            "SELECT mailroom_unsubscribe($1)::text",
+            json!(["AAAA"]),
+            "false",
+        ),
+        (
             "SELECT detail FROM delivery_events WHERE detail <> $1",
             json!([""]),
             "250 é \\ '",

@@ -130,8 +130,8 @@ fn the_workers_statements_call_nothing_planted() {
                 "('{1}', '{p}', 'me', '{0}', '{[]}')",
             ),
             "settle_failed.sql" => (
-                "(bigint[], text[], double precision[], boolean[], integer[], text, integer[], boolean[], boolean[], text[])",
-                "('{1}', '{no}', '{1}', '{f}', '{500}', 'me', '{0}', '{t}', '{f}', '{00000000-0000-8000-8000-000000000000}')",
+                "(bigint[], text[], double precision[], boolean[], integer[], text, integer[], boolean[], boolean[], text[], boolean[])",
+                "('{1}', '{no}', '{1}', '{f}', '{500}', 'me', '{0}', '{t}', '{f}', '{00000000-0000-8000-8000-000000000000}', '{t}')",
             ),
             "settle_released.sql" => ("(bigint[], text, integer[])", "('{1}', 'me', '{0}')"),
             "purge.sql" => ("(integer, boolean)", "(10, true)"),
