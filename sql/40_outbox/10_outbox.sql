@@ -75,6 +75,12 @@ CREATE FUNCTION @extschema@._urgent_priority() RETURNS smallint
 COMMENT ON FUNCTION @extschema@._urgent_priority() IS
     'Internal. The priority -10: mail of this priority or less is urgent, as password recoveries are.';
 
+CREATE FUNCTION @extschema@._search_keys(mailboxes text[]) RETURNS text[]
+    LANGUAGE c IMMUTABLE PARALLEL SAFE
+    AS 'MODULE_PATHNAME', '_search_keys_wrapper';
+COMMENT ON FUNCTION @extschema@._search_keys(text[]) IS
+    'Internal. The addresses of these mailboxes as mailroom_address_key writes them; what is no mailbox is left out.';
+
 -- Indexed columns come first, and among them those that are never null and of fixed length: each update compares these
 -- columns, and has to skip over everything before a column that follows a text or a null.
 CREATE TABLE @extschema@.outbox (
@@ -171,6 +177,10 @@ CREATE INDEX outbox_failed ON @extschema@.outbox (ended_at) WHERE state = 'error
 -- Whether a later mail of a token, or with the same item_key of its role, failed as well.
 CREATE INDEX outbox_failed_again ON @extschema@.outbox (token_id, item_key, enqueued_by)
     WHERE state = 'error' AND (token_id IS NOT NULL OR item_key IS NOT NULL);
+-- To whom mail went. Of ended mail, so that what is scheduled or claimed writes no entry; "C", because a key is its bytes.
+CREATE INDEX outbox_addresses ON @extschema@.outbox USING gin (
+    (@extschema@._search_keys(recipients::text[] || cc::text[] || bcc::text[])) COLLATE "C"
+) WHERE ended_at IS NOT NULL;
 CREATE INDEX outbox_provider_id ON @extschema@.outbox (provider_id) WHERE provider_id IS NOT NULL;
 -- In the predicates, what is rarely true comes first: each update evaluates all of them. A token is live in one row at
 -- most (I2); the index also finds the mail of a deleted token.

@@ -49,12 +49,6 @@ FROM @extschema@.suppressions s
 WHERE (s.until > clock_timestamp()) IS NOT FALSE;
 COMMENT ON VIEW @extschema@._suppressions_in_force IS 'Internal. The suppressions that have not ended.';
 
-CREATE FUNCTION @extschema@._address_keys(mailboxes text[]) RETURNS text[]
-    LANGUAGE c IMMUTABLE PARALLEL SAFE
-    AS 'MODULE_PATHNAME', '_address_keys_wrapper';
-COMMENT ON FUNCTION @extschema@._address_keys(text[]) IS
-    'Internal. The keys of the addresses of these mailboxes, in their order, see mailroom_address_key; NULL for one that has none.';
-
 CREATE FUNCTION @extschema@._without(mailboxes text[], keys text[]) RETURNS text[]
     LANGUAGE c IMMUTABLE PARALLEL SAFE
     AS 'MODULE_PATHNAME', '_without_wrapper';
@@ -237,7 +231,7 @@ COMMENT ON FUNCTION @extschema@.mailroom_suppressed(text, text) IS
 CREATE VIEW @extschema@._suppressed_recipients AS
 SELECT o.ctid AS place, o.id AS outbox_id, o.transport, k.address, s.reason, s.since
 FROM @extschema@.outbox o
-CROSS JOIN LATERAL unnest(@extschema@._address_keys(o.recipients::text[] || o.cc::text[] || o.bcc::text[])) k (address)
+CROSS JOIN LATERAL unnest(@extschema@._search_keys(o.recipients::text[] || o.cc::text[] || o.bcc::text[])) k (address)
 JOIN @extschema@._suppressions_in_force s ON s.address = k.address COLLATE "C"
 WHERE s.list IN ('', o.list COLLATE "C")
   -- A complaint must not keep people out of their accounts.

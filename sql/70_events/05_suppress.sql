@@ -109,9 +109,9 @@ BEGIN
         FROM unnest(_record_refused.mails, _record_refused.recipients, _record_refused.errors) r (mail, recipient, error)
         JOIN @extschema@.outbox o ON o.id = ANY (ARRAY[r.mail])
         -- Of the mail's own addresses only: a sender suppresses no others.
-        CROSS JOIN LATERAL unnest(@extschema@._address_keys(o.recipients::text[] || o.cc::text[] || o.bcc::text[])) k (address)
+        CROSS JOIN LATERAL unnest(@extschema@._search_keys(o.recipients::text[] || o.cc::text[] || o.bcc::text[])) k (address)
         WHERE k.address IS NOT NULL
-          AND (r.recipient IS NULL OR k.address = (@extschema@._address_keys(ARRAY[r.recipient]))[1])
+          AND (r.recipient IS NULL OR k.address = (@extschema@._search_keys(ARRAY[r.recipient]))[1])
           -- The mail was not sent to these.
           AND NOT EXISTS (
               SELECT

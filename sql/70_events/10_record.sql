@@ -100,7 +100,7 @@ BEGIN
                 o.id, o.state,
                 ARRAY(
                     SELECT DISTINCT k.address
-                    FROM unnest(@extschema@._address_keys(o.recipients::text[] || o.cc::text[] || o.bcc::text[])) k (address)
+                    FROM unnest(@extschema@._search_keys(o.recipients::text[] || o.cc::text[] || o.bcc::text[])) k (address)
                 ) AS addresses
             FROM @extschema@.outbox o
             -- outbox_id alone proves nothing: it can be guessed.

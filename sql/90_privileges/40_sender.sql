@@ -61,6 +61,8 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._redirect_setting(),
     @extschema@._redirect_to(),
     @extschema@._bare_addresses(text[]),
+    -- An index of ended mail calls it.
+    @extschema@._search_keys(text[]),
     @extschema@._line_problem(text),
     @extschema@._is_address(text),
     @extschema@.mailroom_address_key(text),
@@ -148,7 +150,6 @@ TO mailroom_sender;
 GRANT SELECT (reason) ON @extschema@.suppressions TO mailroom_sender;
 GRANT SELECT ON @extschema@._suppressed_recipients TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
-    @extschema@._address_keys(text[]),
     @extschema@._without(text[], text[]),
     @extschema@._record_suppressed(tid[]),
     @extschema@._record_refused(bigint[], text[], text[]),

@@ -35,6 +35,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._suppress_on_list(text[], text, @extschema@.suppression_reason, timestamptz),
     @extschema@._list_problem(text),
     @extschema@._visible(text),
+    @extschema@._search_keys(text[]),
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._is_address(text),
     @extschema@._line_problem(text),

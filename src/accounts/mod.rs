@@ -3,6 +3,4 @@
 #![forbid(unsafe_code)]
 
 pub mod lower_case;
-mod rules;
-
-pub use rules::key_of_address;
+pub mod rules;

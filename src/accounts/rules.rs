@@ -158,17 +158,16 @@ fn _is_address(address: &[u8]) -> bool {
 
 #[pg_extern(sql = false)]
 fn mailroom_address_key(address: &[u8]) -> Option<Vec<u8>> {
-    key_of_address(address)
+    key(&encoding::to_utf8(address)?)
 }
 
-/// Returns the key of an address with blanks around it or not; `None` for other text.
-pub fn key_of_address(address: &[u8]) -> Option<Vec<u8>> {
-    let read = encoding::to_utf8(address)?;
-    let key = address::key(read.trim_matches([' ', '\t'])).ok()?;
+/// The key of an address with blanks around it or not, in the encoding of the database; `None` for other text.
+pub fn key(address: &str) -> Option<Vec<u8>> {
+    let key = address::key(address.trim_matches([' ', '\t'])).ok()?;
     Some(match encoding::from_utf8(&key) {
         Some(written) => written.into_owned(),
         // A letter whose lower case the encoding does not have stays as it is.
-        None => key_of_known_letters(&read, &key)?,
+        None => key_of_known_letters(address, &key)?,
     })
 }
 

@@ -6,7 +6,7 @@
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::prelude::*;
 
-use crate::accounts;
+use crate::accounts::rules;
 use crate::pg::encoding::{self, Element};
 use crate::settings;
 use mailroom_core::address::{self, mailbox};
@@ -38,18 +38,15 @@ fn _bare_addresses(mailboxes: Option<Array<&[u8]>>) -> Vec<Element> {
 
 /// The key of the address of a mailbox; `None` if it has none.
 fn key_of_mailbox(mailbox: &[u8]) -> Option<Vec<u8>> {
-    let read = encoding::to_utf8(mailbox)?;
-    let bare = encoding::from_utf8(mailbox::bare(&read))?;
-    accounts::key_of_address(&bare)
+    rules::key(mailbox::bare(&encoding::to_utf8(mailbox)?))
 }
 
-/// The keys of the addresses of these mailboxes.
+/// The keys by which mail to these mailboxes is found. What is no mailbox has none: it may be larger than what an index
+/// can hold.
 #[pg_extern(sql = false)]
-fn _address_keys(mailboxes: Option<Array<&[u8]>>) -> Vec<Option<Element>> {
-    let mailboxes = mailboxes.iter().flat_map(Array::iter);
-    mailboxes
-        .map(|one| key_of_mailbox(one?).map(Element))
-        .collect()
+fn _search_keys(mailboxes: Option<Array<&[u8]>>) -> Vec<Element> {
+    let mailboxes = mailboxes.iter().flat_map(Array::iter).flatten();
+    mailboxes.filter_map(key_of_mailbox).map(Element).collect()
 }
 
 /// Those of these mailboxes whose addresses have none of these keys.

@@ -14,6 +14,7 @@ use crate::accounts::Random;
 use crate::cluster::{Cluster, number};
 
 mod mailboxes;
+mod search;
 
 /// Texts that are compared.
 const TEXTS: usize = 10_000;

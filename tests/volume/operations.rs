@@ -50,7 +50,7 @@ const PURGEABLE: &str = "PERFORM set_config('mailroom.retention', '7d', true); \
     FROM unnest('{outbox,tokens,link_requests,outbox_attempts,outbox_attachments,outbox_files,delivery_events,job_runs}'::text[]) t;";
 
 /// Each operation whose cost could depend on what the database contains.
-pub const OPERATIONS: [Operation; 66] = [
+pub const OPERATIONS: [Operation; 67] = [
     one(
         "sign-up",
         "",
@@ -297,6 +297,12 @@ pub const OPERATIONS: [Operation; 66] = [
         "look by provider_id",
         "",
         "PERFORM * FROM outbox WHERE provider_id = 'p' || me;",
+    ),
+    one(
+        "look for ended mail by address",
+        "",
+        "PERFORM id FROM outbox \
+         WHERE _search_keys(recipients || cc || bcc) COLLATE \"C\" @> ARRAY['a' || me || '@example.com'] AND ended_at IS NOT NULL;",
     ),
     one(
         "mail that failed lately",

@@ -50,6 +50,7 @@ SELECT mailroom_send(
 ) IS NOT NULL AS scheduled;
 SELECT unnest(recipients) AS recipients, cc, bcc, reply_to, from_address, headers, unsubscribe_url FROM outbox WHERE item_key = 'names';
 SELECT a.addresses FROM _mail_addresses a JOIN outbox o USING (id) WHERE o.item_key = 'names';
+SELECT _search_keys(ARRAY['"Lee, Ann" <Ann.Lee@Example.COM>', U&'\00DC@b\00FCcher.example', 'no address', NULL]), _search_keys(NULL);
 SELECT mailroom_send_many('[{"recipients": ["Ann Lee <ann@example.com>", "\"Lee, Bob\" <bob@example.com>"], "cc": "\"x, y\" <x@example.com>", "subject": "S", "body_text": "T", "item_key": "array"}]') IS NOT NULL AS scheduled;
 SELECT recipients, cc FROM outbox WHERE item_key = 'array';
 SELECT mailroom_send_many('[{"recipients": ["a@example.com, b@example.com"], "subject": "S", "body_text": "T"}]');
