@@ -76,6 +76,8 @@ SELECT pg_extension_config_dump('@extschema@.outbox_attachments_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.delivery_events', '');
 SELECT pg_extension_config_dump('@extschema@.delivery_events_id_seq', '');
 SELECT pg_extension_config_dump('@extschema@.suppressions', '');
+SELECT pg_extension_config_dump('@extschema@.operator_actions', '');
+SELECT pg_extension_config_dump('@extschema@.operator_actions_id_seq', '');
 -- All columns of the table, in their order, because an application may have added some.
 SELECT pg_extension_config_dump('@extschema@.pending', $$
     WHERE true

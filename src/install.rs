@@ -43,6 +43,7 @@ files! {
     "40_outbox_25_events" = "../sql/40_outbox/25_events.sql",
     "40_outbox_27_suppressions" = "../sql/40_outbox/27_suppressions.sql",
     "40_outbox_28_unsubscribe" = "../sql/40_outbox/28_unsubscribe.sql",
+    "40_outbox_29_operator_actions" = "../sql/40_outbox/29_operator_actions.sql",
     "40_outbox_30_history" = "../sql/40_outbox/30_history.sql",
     "40_outbox_40_routes" = "../sql/40_outbox/40_routes.sql",
     "40_outbox_50_templates" = "../sql/40_outbox/50_templates.sql",

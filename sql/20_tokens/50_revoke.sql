@@ -127,12 +127,20 @@ CREATE FUNCTION @extschema@.mailroom_revoke(account bigint) RETURNS integer
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
+DECLARE
+    links integer;
 BEGIN
     PERFORM FROM @extschema@.accounts a WHERE a.id = mailroom_revoke.account FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
-    RETURN @extschema@._revoke_tokens(ARRAY[account], '{activation,password_recovery}'::@extschema@.token_action[]);
+    links := @extschema@._revoke_tokens(ARRAY[account], '{activation,password_recovery}'::@extschema@.token_action[]);
+    IF links > 0 AND @extschema@._is_operator() THEN
+        INSERT INTO @extschema@._new_actions (action, detail)
+        VALUES ('links_ended', jsonb_build_object('account', mailroom_revoke.account, 'links', local.links));
+    END IF;
+    RETURN links;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_revoke(bigint) IS

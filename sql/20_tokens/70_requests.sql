@@ -50,6 +50,9 @@ BEGIN
     INSERT INTO @extschema@.link_requests (action, email)
     VALUES (action, coalesce(@extschema@.mailroom_address_key(email), ''));
     PERFORM @extschema@._announce(@extschema@._lane(action), true);
+    IF @extschema@._is_operator() THEN
+        INSERT INTO @extschema@._new_actions (action, detail) VALUES ('link_requested', jsonb_build_object('action', _request.action));
+    END IF;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@._request(text, @extschema@.token_action) IS

@@ -102,7 +102,14 @@ WHERE o.state = 'claimed'
 UNION ALL
 -- The end of a mail, unless its last attempt already shows it.
 SELECT
-    o.id, NULL, o.state::text, NULL, o.ended_at, NULL, NULL, o.transport, NULL,
+    o.id, NULL, o.state::text, NULL, o.ended_at, NULL,
+    -- An operator; an application that cancels its own mail is only in the reason.
+    CASE o.state
+        WHEN 'cancelled' THEN (
+            SELECT max(a.role)::text FROM @extschema@.operator_actions a WHERE a.outbox_id = o.id AND a.action = 'cancelled'
+        )
+    END,
+    o.transport, NULL,
     CASE o.state
         WHEN 'sent' THEN 'settled by delivery_events ' || (SELECT min(e.id) FROM @extschema@.delivery_events e WHERE e.outbox_id = o.id AND @extschema@._proves_sending(e.type))
         ELSE o.last_error
@@ -116,7 +123,19 @@ UNION ALL
 SELECT
     e.outbox_id, NULL, e.type::text, NULL, e.occurred_at, NULL, NULL, e.transport, NULL, nullif(concat_ws(' ', e.status, e.reason), ''), NULL
 FROM @extschema@.delivery_events e
-WHERE e.outbox_id IS NOT NULL;
+WHERE e.outbox_id IS NOT NULL
+UNION ALL
+-- What operators did to it.
+SELECT
+    a.outbox_id, NULL, a.action::text, NULL, a.at, NULL, a.role::text, NULL::@extschema@._transport, NULL,
+    CASE a.action
+        WHEN 'rescheduled' THEN 'due at ' || (a.detail ->> 'send_at')
+        WHEN 'sent_again' THEN 'as mail ' || (a.detail ->> 'mail')
+    END,
+    NULL
+FROM @extschema@.operator_actions a
+WHERE a.outbox_id IS NOT NULL
+  AND a.action <> 'cancelled';
 -- What a settle writes. Without the id: see 85_columns.sql.
 CREATE VIEW @extschema@._new_attempts AS
 SELECT
@@ -125,4 +144,4 @@ FROM @extschema@.outbox_attempts a;
 COMMENT ON VIEW @extschema@._new_attempts IS 'Internal. Takes new rows of outbox_attempts.';
 
 COMMENT ON VIEW @extschema@.outbox_history IS
-    'The history of each mail, without addresses and contents: one row for each attempt, one for its end if no attempt shows it, and one for each event. Example: SELECT * FROM outbox_history WHERE outbox_id = 42 ORDER BY ended_at';
+    'The history of each mail, without addresses and contents: one row for each attempt, one for its end if no attempt shows it, and one for each event and each action of an operator. Example: SELECT * FROM outbox_history WHERE outbox_id = 42 ORDER BY ended_at';

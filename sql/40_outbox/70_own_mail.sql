@@ -211,6 +211,19 @@ BEGIN
     -- A trigger of the application may keep a row as it is.
     GET DIAGNOSTICS changed = ROW_COUNT;
     NEW.done := changed > 0 AND changed = cardinality(NEW.ids);
+    IF NEW.done THEN
+        -- One may replace only mail of one's own.
+        INSERT INTO @extschema@._new_actions (action, outbox_id, detail)
+        SELECT d.action::@extschema@.operator_action, o.id, d.detail
+        FROM @extschema@.outbox o
+        JOIN (
+            VALUES
+                ('cancel', 'cancelled', '{}'::jsonb),
+                ('reschedule', 'rescheduled', jsonb_build_object('send_at', NEW.send_at))
+        ) d (change, action, detail) ON d.change = NEW.change
+        WHERE o.id = ANY (NEW.ids)
+          AND o.enqueued_by <> NEW.caller;
+    END IF;
     IF NEW.change = 'reschedule' THEN
         PERFORM @extschema@._mail_due(NEW.send_at, false, false);
     END IF;

@@ -357,10 +357,11 @@ AS $$
 BEGIN
     DELETE FROM @extschema@.outbox_attachments;
     DELETE FROM @extschema@.delivery_events e WHERE e.outbox_id IS NOT NULL;
+    DELETE FROM @extschema@.operator_actions a WHERE a.outbox_id IS NOT NULL;
     RETURN NULL;
 END;
 $$;
-COMMENT ON FUNCTION @extschema@._outbox_forget() IS 'Internal. Deletes the attachments and events of all mail, whose ids other mail may get.';
+COMMENT ON FUNCTION @extschema@._outbox_forget() IS 'Internal. Deletes the attachments, events and operator actions of all mail, whose ids other mail may get.';
 
 CREATE TRIGGER outbox_forget
     AFTER TRUNCATE ON @extschema@.outbox

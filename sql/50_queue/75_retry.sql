@@ -142,9 +142,11 @@ BEGIN
                 DETAIL = 'The token has ended or was locked by wrong codes, is in another mail, is about to be mailed again, or is in use by another transaction.',
                 HINT = 'Send a new link by mailroom_request_activation or mailroom_request_recovery.';
         END IF;
-        RETURN true;
+    ELSIF @extschema@._retry(ARRAY[id]) = 0 THEN
+        RETURN false;
     END IF;
-    RETURN @extschema@._retry(ARRAY[id]) = 1;
+    INSERT INTO @extschema@._new_actions (action, outbox_id) VALUES ('retried', mailroom_retry.id);
+    RETURN true;
 EXCEPTION
     WHEN unique_violation THEN
         GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME;
@@ -300,6 +302,16 @@ BEGIN
     -- A statement of its own, since those who cannot sign may not call it.
     IF EXISTS (SELECT FROM @extschema@.outbox o WHERE o.id = ANY (local.ids) AND o.token_id IS NOT NULL) THEN
         retried := retried + @extschema@._retry_tokens(ids);
+    END IF;
+    IF retried > 0 THEN
+        INSERT INTO @extschema@._new_actions (action, detail)
+        VALUES (
+            'retried',
+            jsonb_strip_nulls(jsonb_build_object(
+                'kind', mailroom_retry_failed.kind, 'transport', mailroom_retry_failed.transport, 'outcome', mailroom_retry_failed.outcome,
+                'response_code', mailroom_retry_failed.response_code, 'since', mailroom_retry_failed.since, 'mails', local.retried
+            ))
+        );
     END IF;
     RETURN retried;
 END;

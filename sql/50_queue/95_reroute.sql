@@ -57,6 +57,8 @@ BEGIN
         PERFORM @extschema@._mail_due(earliest, false, false);
         -- Clients may deliver it from now on.
         PERFORM @extschema@._search_at_commit();
+        INSERT INTO @extschema@._new_actions (action, detail)
+        VALUES ('rerouted', jsonb_build_object('from', from_transport, 'to', to_transport, 'mails', moved));
     END IF;
     RETURN moved;
 END;

@@ -35,9 +35,20 @@ CREATE FUNCTION @extschema@._worker_report(
 COMMENT ON FUNCTION @extschema@._worker_report() IS
     'Internal. The state of the worker of this database; if there is none, all NULL but the reason why no worker can be started, with the remedy.';
 
-CREATE FUNCTION @extschema@.mailroom_wake_worker() RETURNS boolean
+CREATE FUNCTION @extschema@._wake_worker() RETURNS boolean
     LANGUAGE c VOLATILE
-    AS 'MODULE_PATHNAME', 'mailroom_wake_worker_wrapper';
+    AS 'MODULE_PATHNAME', '_wake_worker_wrapper';
+COMMENT ON FUNCTION @extschema@._wake_worker() IS 'Internal. As mailroom_wake_worker.';
+
+CREATE FUNCTION @extschema@.mailroom_wake_worker() RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO @extschema@._new_actions (action) VALUES ('woken');
+    RETURN @extschema@._wake_worker();
+END;
+$$;
 COMMENT ON FUNCTION @extschema@.mailroom_wake_worker() IS
     'Makes the worker of this database, and senders that listen on outbox_due, look at everything and probe paused transports now. Returns whether there is a worker.';
 

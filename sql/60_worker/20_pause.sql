@@ -22,6 +22,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    INSERT INTO @extschema@._new_actions (action) VALUES ('paused');
     PERFORM @extschema@._recheck_at_commit();
     RETURN true;
 END;
@@ -38,6 +39,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
+    INSERT INTO @extschema@._new_actions (action) VALUES ('resumed');
     PERFORM @extschema@._recheck_at_commit();
     RETURN true;
 END;

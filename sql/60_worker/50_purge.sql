@@ -184,6 +184,10 @@ CREATE SEQUENCE @extschema@._purged_delivery_events MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_delivery_events IS
     'Internal. The delivery_events.id that the current cycle of purges has reached.';
 
+CREATE SEQUENCE @extschema@._purged_operator_actions MINVALUE 0 START WITH 0;
+COMMENT ON SEQUENCE @extschema@._purged_operator_actions IS
+    'Internal. The operator_actions.id that the current cycle of purges has reached.';
+
 CREATE SEQUENCE @extschema@._purged_job_runs MINVALUE 0 START WITH 0;
 COMMENT ON SEQUENCE @extschema@._purged_job_runs IS
     'Internal. The job_runs.id that the current cycle of purges has reached.';
@@ -290,6 +294,7 @@ DECLARE
     files record;
     events record;
     lifted record;
+    actions record;
     runs record;
 BEGIN
     PERFORM @extschema@._refuse_while_restoring();
@@ -324,15 +329,18 @@ BEGIN
     INTO events
     FROM @extschema@._purge_by_id('delivery_events'::text, 'received_at'::text, ARRAY['received_at'], moment, soon, batch_limit) p;
     SELECT p.*
+    INTO actions
+    FROM @extschema@._purge_by_id('operator_actions'::text, 'at'::text, ARRAY['at'], moment, soon, batch_limit) p;
+    SELECT p.*
     INTO runs
     FROM @extschema@._purge_by_id('job_runs'::text, 'started_at'::text, ARRAY['started_at'], moment, soon, batch_limit) p;
     SELECT p.* INTO lifted FROM @extschema@._purge_suppressions(batch_limit) p;
-    purged := requests.purged + mails.purged + tokens.purged + files.purged + events.purged + lifted.purged + runs.purged;
-    more := requests.more OR mails.more OR tokens.more OR attempts.more OR attached.more OR files.more OR events.more OR lifted.more OR runs.more;
+    purged := requests.purged + mails.purged + tokens.purged + files.purged + events.purged + lifted.purged + actions.purged + runs.purged;
+    more := requests.more OR mails.more OR tokens.more OR attempts.more OR attached.more OR files.more OR events.more OR lifted.more OR actions.more OR runs.more;
     -- Not one table before the others, or a caller that repeats the call as long as there is more would never end.
     IF starts_over AND NOT more THEN
         PERFORM setval(r, 0)
-        FROM unnest('{_purged_outbox,_purged_tokens,_purged_link_requests,_purged_outbox_attempts,_purged_outbox_attachments,_purged_outbox_files,_purged_delivery_events,_purged_job_runs}'::text[]) u (name)
+        FROM unnest('{_purged_outbox,_purged_tokens,_purged_link_requests,_purged_outbox_attempts,_purged_outbox_attachments,_purged_outbox_files,_purged_delivery_events,_purged_operator_actions,_purged_job_runs}'::text[]) u (name)
         CROSS JOIN LATERAL (SELECT ('@extschema@.' || quote_ident(u.name))::regclass) s (r)
         WHERE pg_sequence_last_value(r) <> 0;
     END IF;

@@ -14,6 +14,9 @@ GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_run
 GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_files, @extschema@.outbox_attachments TO mailroom_admin;
 GRANT SELECT ON @extschema@._needed_files TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.delivery_events TO mailroom_admin;
+-- Not DELETE: what it did stays until the purge.
+GRANT SELECT ON @extschema@.operator_actions TO mailroom_admin;
+GRANT INSERT ON @extschema@._new_actions TO mailroom_admin;
 GRANT SELECT, INSERT ON @extschema@._new_files TO mailroom_admin;
 GRANT INSERT (mail, ordinal, attachments), SELECT ON @extschema@._new_attachments TO mailroom_admin;
 GRANT SELECT, UPDATE (last_seq) ON @extschema@.jobs TO mailroom_admin;
@@ -38,7 +41,7 @@ GRANT INSERT ON @extschema@._new_attempts, @extschema@._new_job_runs TO mailroom
 GRANT INSERT (ids, change, send_at), SELECT ON @extschema@._own_changes TO mailroom_admin;
 GRANT SELECT ON @extschema@._own_item_keys TO mailroom_admin;
 GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, @extschema@.outbox_id_seq,
-    @extschema@.outbox_attempts_id_seq, @extschema@.outbox_files_id_seq, @extschema@.outbox_attachments_id_seq, @extschema@.delivery_events_id_seq, @extschema@.job_runs_id_seq, @extschema@.link_requests_id_seq TO mailroom_admin;
+    @extschema@.outbox_attempts_id_seq, @extschema@.outbox_files_id_seq, @extschema@.outbox_attachments_id_seq, @extschema@.delivery_events_id_seq, @extschema@.operator_actions_id_seq, @extschema@.job_runs_id_seq, @extschema@.link_requests_id_seq TO mailroom_admin;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._last_seq, @extschema@._spent_minute, @extschema@._spent_hour,
     @extschema@._spent_day, @extschema@._spent_month TO mailroom_admin;
 

@@ -17,6 +17,10 @@ GRANT SELECT ON @extschema@.suppressions TO mailroom_support;
 GRANT SELECT (refused_recipients) ON @extschema@.outbox_attempts TO mailroom_support;
 GRANT INSERT (ids, change, send_at), SELECT (done) ON @extschema@._own_changes TO mailroom_support;
 GRANT SELECT ON @extschema@._token_ends TO mailroom_support;
+-- What operators did, itself included, which the functions below record.
+GRANT SELECT ON @extschema@.operator_actions TO mailroom_support;
+GRANT INSERT ON @extschema@._new_actions TO mailroom_support;
+GRANT USAGE ON SEQUENCE @extschema@.operator_actions_id_seq TO mailroom_support;
 GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_cancel(bigint),
     @extschema@.mailroom_reschedule(bigint, timestamptz),

@@ -33,7 +33,9 @@ GRANT SELECT ON @extschema@._needed_files TO mailroom_definer;
 -- What providers report, and its purge.
 GRANT SELECT, INSERT (event_key, outbox_id, transport, type, is_permanent, reason, recipient, status, detail, occurred_at), UPDATE (id), DELETE
     ON @extschema@.delivery_events TO mailroom_definer;
-GRANT USAGE ON SEQUENCE @extschema@.delivery_events_id_seq TO mailroom_definer;
+-- What operators do, through _new_actions, and its purge.
+GRANT SELECT, INSERT (action, outbox_id, detail), UPDATE (id), DELETE ON @extschema@.operator_actions TO mailroom_definer;
+GRANT USAGE ON SEQUENCE @extschema@.delivery_events_id_seq, @extschema@.operator_actions_id_seq TO mailroom_definer;
 -- To whom no mail is sent.
 GRANT SELECT, INSERT, UPDATE (bounces, event_id, since, until), DELETE ON @extschema@.suppressions TO mailroom_definer;
 GRANT SELECT ON @extschema@._suppressions_in_force, @extschema@._suppressed_recipients TO mailroom_definer;
@@ -57,7 +59,7 @@ GRANT USAGE ON SEQUENCE @extschema@.accounts_id_seq, @extschema@.tokens_id_seq, 
     TO mailroom_definer;
 GRANT SELECT, UPDATE ON SEQUENCE @extschema@._purged_outbox, @extschema@._purged_tokens, @extschema@._purged_link_requests,
     @extschema@._purged_outbox_attempts, @extschema@._purged_outbox_attachments, @extschema@._purged_outbox_files,
-    @extschema@._purged_delivery_events,
+    @extschema@._purged_delivery_events, @extschema@._purged_operator_actions,
     @extschema@._purged_job_runs TO mailroom_definer;
 GRANT EXECUTE ON FUNCTION
     @extschema@._fold(text),
@@ -106,6 +108,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._is_code(text, text),
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._request(text, @extschema@.token_action),
+    @extschema@._is_operator(),
     @extschema@._answer_request(bigint, @extschema@.token_action),
     @extschema@._lock_requests(bigint, integer),
     @extschema@._requested(bigint[], integer),

@@ -21,7 +21,7 @@ use super::wakeup;
 /// Makes the worker check everything now; without one, requests one and notifies senders. Returns whether there was
 /// one.
 #[pg_extern(sql = false)]
-fn mailroom_wake_worker() -> bool {
+fn _wake_worker() -> bool {
     let there = wakeup::of_this_database().map(Wakeup::recheck).is_some();
     if !there {
         registry::request(process::database());

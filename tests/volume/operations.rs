@@ -47,7 +47,7 @@ const ATTACHED: &str = "CREATE TABLE people (id bigserial PRIMARY KEY, mail text
 // database find no tokens.
 const PURGEABLE: &str = "PERFORM set_config('mailroom.retention', '7d', true); \
     PERFORM setval('_purged_' || t, 0), _scan_back('purge ' || t, 0::smallint, '-infinity', 0) \
-    FROM unnest('{outbox,tokens,link_requests,outbox_attempts,outbox_attachments,outbox_files,delivery_events,job_runs}'::text[]) t;";
+    FROM unnest('{outbox,tokens,link_requests,outbox_attempts,outbox_attachments,outbox_files,delivery_events,operator_actions,job_runs}'::text[]) t;";
 
 /// Each operation whose cost could depend on what the database contains.
 pub const OPERATIONS: [Operation; 67] = [

@@ -25,6 +25,10 @@ fn every_table_is_dumped_or_has_a_reason() {
         ("_purged_delivery_events", "a purge starts at the first row"),
         ("_purged_job_runs", "a purge starts at the first row"),
         ("_purged_link_requests", "a purge starts at the first row"),
+        (
+            "_purged_operator_actions",
+            "a purge starts at the first row",
+        ),
         ("_purged_outbox", "a purge starts at the first row"),
         (
             "_purged_outbox_attachments",
