@@ -53,6 +53,7 @@ files! {
     "40_outbox_75_attachments" = "../sql/40_outbox/75_attachments.sql",
     "40_outbox_80_submit" = "../sql/40_outbox/80_submit.sql",
     "40_outbox_90_send" = "../sql/40_outbox/90_send.sql",
+    "40_outbox_95_send_again" = "../sql/40_outbox/95_send_again.sql",
     "50_queue_10_due" = "../sql/50_queue/10_due.sql",
     "50_queue_20_cursors" = "../sql/50_queue/20_cursors.sql",
     "50_queue_30_claimable" = "../sql/50_queue/30_claimable.sql",

@@ -26,7 +26,7 @@ COMMENT ON TABLE @extschema@.operator_actions IS
     'What operators did to mail, links and the worker, one row a call that changed something. Purged after mailroom.retention.';
 COMMENT ON COLUMN @extschema@.operator_actions.at IS 'When the function was called.';
 COMMENT ON COLUMN @extschema@.operator_actions.role IS
-    'The role that logged in, whatever SET ROLE has made of it since.';
+    'The role that logged in, not that of SET ROLE.';
 COMMENT ON COLUMN @extschema@.operator_actions.action IS 'What the role did.';
 COMMENT ON COLUMN @extschema@.operator_actions.outbox_id IS
     'outbox.id of the mail; NULL if the action was not about one mail.';

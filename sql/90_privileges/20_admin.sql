@@ -14,8 +14,7 @@ GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_attempts, @extschema@.job_run
 GRANT SELECT, INSERT, DELETE ON @extschema@.outbox_files, @extschema@.outbox_attachments TO mailroom_admin;
 GRANT SELECT ON @extschema@._needed_files TO mailroom_admin;
 GRANT SELECT, INSERT, DELETE ON @extschema@.delivery_events TO mailroom_admin;
--- Not DELETE: what it did stays until the purge.
-GRANT SELECT ON @extschema@.operator_actions TO mailroom_admin;
+GRANT SELECT, DELETE ON @extschema@.operator_actions TO mailroom_admin;
 GRANT INSERT ON @extschema@._new_actions TO mailroom_admin;
 GRANT SELECT, INSERT ON @extschema@._new_files TO mailroom_admin;
 GRANT INSERT (mail, ordinal, attachments), SELECT ON @extschema@._new_attachments TO mailroom_admin;

@@ -25,6 +25,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@.mailroom_cancel(bigint),
     @extschema@.mailroom_reschedule(bigint, timestamptz),
     @extschema@.mailroom_retry(bigint),
+    @extschema@.mailroom_send_again(bigint),
     @extschema@.mailroom_retry_failed(text, text, @extschema@.attempt_outcome, integer, timestamptz, integer),
     @extschema@.mailroom_request_activation(text),
     @extschema@.mailroom_request_recovery(text),

@@ -22,6 +22,9 @@ GRANT SELECT, INSERT, UPDATE (email), DELETE ON @extschema@.link_requests TO mai
 GRANT INSERT (transport), UPDATE (
     secrets, state, send_at, max_attempts, last_error, claimed_by, claimed_at, claimed_until, batch, updated_at, ended_at
 ), DELETE ON @extschema@.outbox TO mailroom_definer;
+-- mailroom_send_again schedules for the role of the original.
+GRANT INSERT (enqueued_by) ON @extschema@.outbox TO mailroom_definer;
+GRANT USAGE ON SEQUENCE @extschema@.outbox_id_seq TO mailroom_definer;
 -- UPDATE of one column is the right to lock rows.
 GRANT SELECT, UPDATE (id), DELETE ON @extschema@.outbox_attempts, @extschema@.job_runs TO mailroom_definer;
 -- Files, through _new_files, and what mail has them.
@@ -149,6 +152,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._refuse_lost(integer),
     @extschema@._bare_addresses(text[]),
     @extschema@._search_keys(text[]),
+    @extschema@._message_id(),
     @extschema@._receive(text, text, text, bytea),
     @extschema@._read_report(text, text),
     @extschema@._record_events(text, jsonb),

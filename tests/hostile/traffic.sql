@@ -202,6 +202,8 @@ RESET mailroom.link_base_url;
 
 DO $$ BEGIN PERFORM @s@.mailroom_unsubscribe_url('e@example.com'::pg_catalog.text, ''::pg_catalog.text); EXCEPTION WHEN data_exception THEN NULL; END $$;
 
+SELECT @s@.mailroom_send_again(id) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '4';
+
 SELECT @s@.mailroom_retry(id) FROM @s@.outbox WHERE item_key OPERATOR(pg_catalog.=) '6';
 
 SELECT @s@.mailroom_retry_failed(NULL::pg_catalog.text, NULL::pg_catalog.text, 'failed'::@s@.attempt_outcome, 500::integer, NULL::pg_catalog.timestamptz, 10::integer);

@@ -50,7 +50,7 @@ const PURGEABLE: &str = "PERFORM set_config('mailroom.retention', '7d', true); \
     FROM unnest('{outbox,tokens,link_requests,outbox_attempts,outbox_attachments,outbox_files,delivery_events,operator_actions,job_runs}'::text[]) t;";
 
 /// Each operation whose cost could depend on what the database contains.
-pub const OPERATIONS: [Operation; 67] = [
+pub const OPERATIONS: [Operation; 68] = [
     one(
         "sign-up",
         "",
@@ -259,6 +259,11 @@ pub const OPERATIONS: [Operation; 67] = [
         "retry",
         "PERFORM keep(id::text) FROM outbox WHERE state = 'error' ORDER BY ended_at DESC LIMIT 1;",
         "PERFORM mailroom_retry(kept()::bigint);",
+    ),
+    one(
+        "send_again",
+        "PERFORM keep(id::text) FROM outbox WHERE state = 'sent' ORDER BY ended_at DESC LIMIT 1;",
+        "PERFORM mailroom_send_again(kept()::bigint);",
     ),
     one(
         "retry_failed of the last of 100",

@@ -81,7 +81,7 @@ fn a_look_up_reads_the_index_of_addresses() {
     assert_eq!(found(&mut client, "7@example.com").len(), 1);
 }
 
-/// An index holds no key of this size, and a mail must end whatever is written into it.
+/// An index holds no key of this size, and the mail must end all the same.
 #[test]
 fn what_is_no_address_does_not_keep_a_mail_from_ending() {
     let (_cluster, mut client) = Cluster::start_with_app(QUIET);

@@ -147,6 +147,7 @@ pub fn calls() -> Vec<Call> {
             json!([1, "no such mailbox", true, 550, "me"]),
             "true",
         ),
+        ("SELECT mailroom_send_again($1)::text", json!([99]), ""),
         ("SELECT mailroom_retry($1)::text", json!([1]), "true"),
         (
             "SELECT id::text FROM mailroom_claim($1, claimant => $2)",
