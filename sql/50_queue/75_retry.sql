@@ -169,46 +169,31 @@ COMMENT ON FUNCTION @extschema@.mailroom_retry(bigint) IS
     'Schedules a mail that ended as error or suppressed again, due now; token mail is signed again. Returns false if it is in another state, has expired, or is locked by another transaction; token mail raises an error instead.';
 
 -- Long because it asks for all conditions in one query.
-CREATE FUNCTION @extschema@.mailroom_retry_failed(
-    kind text DEFAULT NULL,
-    transport text DEFAULT NULL,
-    outcome @extschema@.attempt_outcome DEFAULT NULL,
-    response_code integer DEFAULT NULL,
-    since timestamptz DEFAULT NULL,
-    batch_limit integer DEFAULT 1000
+CREATE FUNCTION @extschema@._retryable(
+    kind text,
+    transport text,
+    outcome @extschema@.attempt_outcome,
+    response_code integer,
+    since timestamptz,
+    batch_limit integer
 )
-    RETURNS integer
+    RETURNS bigint[]
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET enable_seqscan = off
     SET jit = off
 AS $$
-<<local>>
-DECLARE
-    ids bigint[];
-    one bigint;
-    retried integer := 0;
-    violated text;
 BEGIN
-    IF num_nonnulls(kind, transport, outcome, response_code, since) = 0 THEN
-        RAISE null_value_not_allowed USING
-            MESSAGE = 'mailroom_retry_failed needs a condition',
-            DETAIL = 'Without a condition it would retry all mail that has ever failed.',
-            HINT = 'Pass kind, transport, outcome, response_code or since.';
-    END IF;
-    IF (batch_limit < 1) IS NOT FALSE THEN
-        PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for 1000.'::text);
-    END IF;
-    ids := ARRAY(
+    RETURN ARRAY(
         SELECT o.id
         FROM @extschema@.outbox o
         WHERE o.state = 'error'
           AND (o.expires_at > clock_timestamp()) IS NOT FALSE
-          AND (mailroom_retry_failed.kind IS NULL OR o.kind = mailroom_retry_failed.kind)
-          AND o.ended_at >= coalesce(mailroom_retry_failed.since, '-infinity')
+          AND (_retryable.kind IS NULL OR o.kind = _retryable.kind)
+          AND o.ended_at >= coalesce(_retryable.since, '-infinity')
           -- Otherwise it may have been sent.
           AND (
-              coalesce(mailroom_retry_failed.outcome IN ('ambiguous', 'lease_expired'), false)
+              coalesce(_retryable.outcome IN ('ambiguous', 'lease_expired'), false)
               OR (
                   o.ambiguous_attempts = 0
                   AND NOT EXISTS (
@@ -220,15 +205,15 @@ BEGIN
               )
           )
           AND (
-              num_nonnulls(mailroom_retry_failed.transport, mailroom_retry_failed.outcome, mailroom_retry_failed.response_code) = 0
+              num_nonnulls(_retryable.transport, _retryable.outcome, _retryable.response_code) = 0
               OR EXISTS (
                   SELECT
                   FROM @extschema@.outbox_attempts a
                   WHERE a.outbox_id = o.id
                     AND a.attempt = o.failed_attempts
-                    AND (mailroom_retry_failed.transport IS NULL OR a.transport = mailroom_retry_failed.transport)
-                    AND (mailroom_retry_failed.outcome IS NULL OR a.outcome = mailroom_retry_failed.outcome)
-                    AND (mailroom_retry_failed.response_code IS NULL OR a.response_code = mailroom_retry_failed.response_code)
+                    AND (_retryable.transport IS NULL OR a.transport = _retryable.transport)
+                    AND (_retryable.outcome IS NULL OR a.outcome = _retryable.outcome)
+                    AND (_retryable.response_code IS NULL OR a.response_code = _retryable.response_code)
               )
           )
           AND (
@@ -275,8 +260,45 @@ BEGIN
               )
           )
         ORDER BY o.ended_at
-        LIMIT mailroom_retry_failed.batch_limit
+        LIMIT _retryable.batch_limit
     );
+END;
+$$;
+COMMENT ON FUNCTION @extschema@._retryable(text, text, @extschema@.attempt_outcome, integer, timestamptz, integer) IS
+    'Internal. The mails that mailroom_retry_failed would schedule again with these arguments, for a count before.';
+
+-- Long because a key that another session takes meanwhile has each mail tried by itself.
+CREATE FUNCTION @extschema@.mailroom_retry_failed(
+    kind text DEFAULT NULL,
+    transport text DEFAULT NULL,
+    outcome @extschema@.attempt_outcome DEFAULT NULL,
+    response_code integer DEFAULT NULL,
+    since timestamptz DEFAULT NULL,
+    batch_limit integer DEFAULT 1000
+)
+    RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET jit = off
+AS $$
+<<local>>
+DECLARE
+    ids bigint[];
+    one bigint;
+    retried integer := 0;
+    violated text;
+BEGIN
+    IF num_nonnulls(kind, transport, outcome, response_code, since) = 0 THEN
+        RAISE null_value_not_allowed USING
+            MESSAGE = 'mailroom_retry_failed needs a condition',
+            DETAIL = 'Without a condition it would retry all mail that has ever failed.',
+            HINT = 'Pass kind, transport, outcome, response_code or since.';
+    END IF;
+    IF (batch_limit < 1) IS NOT FALSE THEN
+        PERFORM @extschema@._refuse_batch_limit(batch_limit, 'Leave it out for 1000.'::text);
+    END IF;
+    ids := @extschema@._retryable(kind, transport, outcome, response_code, since, batch_limit);
     -- For an empty array, the planner accepts any partial index, and scans all of it.
     IF ids = '{}' THEN
         RETURN 0;

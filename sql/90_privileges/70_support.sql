@@ -1,4 +1,4 @@
--- mailroom_support: to whom mail went and what became of it; another attempt, a cancellation, or a new link for a
+-- mailroom_support: to whom mail went and what became of it; another attempt, a copy, a cancellation, or a new link for a
 -- person who asks.
 --
 -- Not the contents of mail, secrets and codes.
@@ -40,6 +40,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._suppress_on_list(text[], text, @extschema@.suppression_reason, timestamptz),
     @extschema@._list_problem(text),
     @extschema@._visible(text),
+    @extschema@._retryable(text, text, @extschema@.attempt_outcome, integer, timestamptz, integer),
     @extschema@._search_keys(text[]),
     @extschema@._status_for(@extschema@.token_action),
     @extschema@._is_address(text),
@@ -48,3 +49,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._mail_due(timestamptz, boolean, boolean),
     @extschema@._refuse_batch_limit(integer, text)
 TO mailroom_support;
+
+-- What mail of a kind says, with sample values.
+GRANT SELECT ON @extschema@.mailroom_templates TO mailroom_support;
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_preview(text, jsonb, text), @extschema@._builtin_templates() TO mailroom_support;

@@ -36,6 +36,10 @@ RESET SESSION AUTHORIZATION;
 UPDATE outbox SET state = 'error', last_error = 'busy' WHERE id IN (2, 3);
 SET SESSION AUTHORIZATION regress_ann;
 SELECT mailroom_retry(2);
+-- The count before is that of the retry, and writes nothing.
+BEGIN READ ONLY;
+SELECT _retryable(NULL, NULL, NULL, NULL, '-infinity', 10001), _retryable('none', NULL, NULL, NULL, NULL, 10001);
+COMMIT;
 SELECT mailroom_retry_failed(since => '-infinity'), mailroom_retry_failed(kind => 'none');
 SELECT * FROM actions;
 SET SESSION AUTHORIZATION regress_root;
@@ -131,6 +135,13 @@ SET SESSION AUTHORIZATION regress_root;
 UPDATE operator_actions SET role = 'regress_ann';
 SET SESSION AUTHORIZATION regress_shop;
 SELECT count(*) FROM operator_actions;
+RESET SESSION AUTHORIZATION;
+
+-- What mail of a kind says, though not what a mail said.
+SET SESSION AUTHORIZATION regress_ann;
+SELECT kind, locale FROM mailroom_templates ORDER BY 1, 2 LIMIT 1;
+SELECT subject FROM mailroom_preview('activation');
+SELECT data FROM outbox;
 RESET SESSION AUTHORIZATION;
 
 -- They go with time, and those of a mail with TRUNCATE, whose ids may come again.
