@@ -74,6 +74,7 @@ files! {
     "60_worker_30_batch" = "../sql/60_worker/30_batch.sql",
     "60_worker_35_status" = "../sql/60_worker/35_status.sql",
     "60_worker_40_waits" = "../sql/60_worker/40_waits.sql",
+    "60_worker_45_problems" = "../sql/60_worker/45_problems.sql",
     "60_worker_50_purge" = "../sql/60_worker/50_purge.sql",
     "60_worker_60_copies" = "../sql/60_worker/60_copies.sql",
     "70_events_05_suppress" = "../sql/70_events/05_suppress.sql",

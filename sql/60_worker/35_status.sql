@@ -42,6 +42,32 @@ AS $$
 $$;
 COMMENT ON FUNCTION @extschema@._scheduled_transports() IS 'Internal. The transports that have scheduled mail.';
 
+CREATE FUNCTION @extschema@._oldest_due() RETURNS TABLE (transport @extschema@._transport, send_at timestamptz)
+    LANGUAGE sql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off
+    SET enable_bitmapscan = off
+    SET jit = off
+AS $$
+    SELECT t.transport, min(first.send_at)
+    FROM @extschema@._scheduled_transports() t (transport)
+    -- Every possible priority.
+    CROSS JOIN generate_series(-100, 100) p (priority)
+    CROSS JOIN LATERAL (
+        SELECT greatest(o.send_at, 'epoch') AS send_at
+        FROM @extschema@.outbox o
+        WHERE o.state = 'scheduled'
+          AND o.transport = t.transport
+          AND o.priority = p.priority
+          AND o.send_at <= now()
+        ORDER BY o.priority, o.send_at, o.id
+        LIMIT 1
+    ) first
+    GROUP BY t.transport
+$$;
+COMMENT ON FUNCTION @extschema@._oldest_due() IS
+    'Internal. The transports that have due mail, and since when the first of it is due.';
+
 -- Long because it has one column for each fact.
 CREATE FUNCTION @extschema@.mailroom_status(
     OUT worker_pid integer,
@@ -109,22 +135,7 @@ AS $$
         now() - CASE
             -- All of them were read for the count.
             WHEN c.scheduled <= 10000 THEN c.first_due
-            ELSE (
-                SELECT min(first.send_at)
-                FROM @extschema@._scheduled_transports() t (transport)
-                -- Every possible priority.
-                CROSS JOIN generate_series(-100, 100) p (priority)
-                CROSS JOIN LATERAL (
-                    SELECT greatest(o.send_at, 'epoch') AS send_at
-                    FROM @extschema@.outbox o
-                    WHERE o.state = 'scheduled'
-                      AND o.transport = t.transport
-                      AND o.priority = p.priority
-                      AND o.send_at <= now()
-                    ORDER BY o.priority, o.send_at, o.id
-                    LIMIT 1
-                ) first
-            )
+            ELSE (SELECT min(d.send_at) FROM @extschema@._oldest_due() d)
         END,
         least(c.claimed, 10000),
         least(c.failed, 10000),

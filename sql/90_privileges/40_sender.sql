@@ -24,8 +24,8 @@ GRANT SELECT ON @extschema@.outbox_history TO mailroom_sender;
 -- Whether events prove that a mail was sent.
 GRANT SELECT (outbox_id, type, received_at) ON @extschema@.delivery_events TO mailroom_sender;
 GRANT USAGE ON SEQUENCE @extschema@.outbox_attempts_id_seq TO mailroom_sender;
--- `mailroom check` and `mailroom send` tell the versions of library and SQL.
-GRANT EXECUTE ON FUNCTION @extschema@._library_version(), @extschema@.mailroom_version() TO mailroom_sender;
+-- `mailroom check` and `mailroom send` tell the versions of library and SQL; the former, what is wrong.
+GRANT EXECUTE ON FUNCTION @extschema@._library_version(), @extschema@.mailroom_version(), @extschema@.mailroom_problems() TO mailroom_sender;
 GRANT EXECUTE ON FUNCTION
     @extschema@._first_attempt_at(bigint),
     @extschema@._may_have_arrived(bigint),

@@ -17,7 +17,7 @@ GRANT SELECT (id, event_key, outbox_id, transport, type, is_permanent, reason, s
 -- All columns but address.
 GRANT SELECT (list, reason, bounces, event_id, since, until) ON @extschema@.suppressions TO mailroom_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@._proves_sending(@extschema@.event_type), @extschema@._first_read(bigint), @extschema@.mailroom_status(), @extschema@._worker_report(), @extschema@._redirect_setting(),
-    @extschema@._scheduled_transports(), @extschema@._library_version(), @extschema@.mailroom_version() TO mailroom_monitor;
+    @extschema@._scheduled_transports(), @extschema@._oldest_due(), @extschema@.mailroom_problems(), @extschema@._library_version(), @extschema@.mailroom_version() TO mailroom_monitor;
 GRANT SELECT (
     id, message_id, kind, token_id, account_id, transport, fallback_from, priority, state, send_at, expires_at, failed_attempts, max_attempts,
     ambiguous_attempts, ambiguous_alone, last_error, claimed_by, claimed_at, claimed_until, created_at, updated_at,

@@ -6,6 +6,12 @@
 -- accounts; the worker pauses itself in a copy; senders count what they claim and publish their transports. It signs nothing: a trigger that an application puts on one of the
 -- tables runs with its rights.
 
+-- What mailroom_problems reads.
+GRANT SELECT ON @extschema@._token_ages, @extschema@.mailroom_transports, @extschema@.mailroom_budgets TO mailroom_definer;
+GRANT EXECUTE ON FUNCTION @extschema@.mailroom_status(), @extschema@._oldest_due(), @extschema@._scheduled_transports(),
+    @extschema@._redirect_setting(), @extschema@._budget(integer), @extschema@.mailroom_version(), @extschema@._library_version()
+    TO mailroom_definer;
+
 -- INSERT of all columns, so that attached tables work where the owner replaced a default.
 GRANT SELECT, INSERT, UPDATE (email, login, status), DELETE ON @extschema@.accounts TO mailroom_definer;
 GRANT SELECT, INSERT, UPDATE (email, is_displaced), DELETE ON @extschema@.attached TO mailroom_definer;

@@ -222,6 +222,8 @@ SELECT @s@._note_progress(1::bigint);
 
 SELECT * FROM @s@.mailroom_status(), @s@.outbox_history;
 
+SELECT * FROM @s@.mailroom_problems();
+
 SELECT * FROM @s@.mailroom_version();
 
 DO $$ BEGIN PERFORM @s@._require_library('99.0.0'::pg_catalog.text); EXCEPTION WHEN object_not_in_prerequisite_state THEN NULL; END $$;

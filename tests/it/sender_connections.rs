@@ -192,7 +192,10 @@ fn a_check_says_what_is_wrong() {
     ];
     let (code, text) = check(&scene, &all);
     assert_eq!(code, Some(0), "{text}");
-    assert_eq!(text.lines().count(), 4, "{text}");
+    // Nothing delivers yet.
+    let warned = ": warning: There is no worker, and no mailroom send. ";
+    assert_eq!(text.matches(warned).count(), 2, "{text}");
+    assert_eq!(text.lines().count(), 6, "{text}");
     assert!(text.contains(" answers, without TLS\n"), "{text}");
     let version = env!("CARGO_PKG_VERSION");
     let versions = format!(
@@ -201,6 +204,14 @@ fn a_check_says_what_is_wrong() {
     assert_eq!(text.matches(&versions).count(), 2, "{text}");
     assert_eq!(scene.receiver.count(), 1, "the test message");
     assert_eq!(scene.count("true"), 0);
+    // Mail that is not sent is a failure.
+    let due = "INSERT INTO outbox (kind, recipients, send_at) VALUES ('own', '{a@example.com}', now() - interval '6 min')";
+    scene.client.batch_execute(due).unwrap();
+    let (code, text) = check(&scene, &["--database", &urls[0]]);
+    assert_eq!(code, Some(1), "{text}");
+    let failed = ": critical: There is no worker, and no mailroom send. ";
+    assert!(text.contains(failed), "{text}");
+    scene.client.batch_execute("DELETE FROM outbox").unwrap();
     // Of an extension that this program cannot use, all three versions.
     let set = "UPDATE pg_extension SET extversion = $1 WHERE extname = 'mailroom'";
     scene.client.execute(set, &[&"99.0.0"]).unwrap();

@@ -7,6 +7,7 @@ mod ends;
 mod full_queue;
 mod listeners;
 mod meanwhile;
+mod problems;
 mod quoted;
 mod senders;
 mod urgent;

@@ -50,7 +50,7 @@ const PURGEABLE: &str = "PERFORM set_config('mailroom.retention', '7d', true); \
     FROM unnest('{outbox,tokens,link_requests,outbox_attempts,outbox_attachments,outbox_files,delivery_events,operator_actions,job_runs}'::text[]) t;";
 
 /// Each operation whose cost could depend on what the database contains.
-pub const OPERATIONS: [Operation; 68] = [
+pub const OPERATIONS: [Operation; 69] = [
     one(
         "sign-up",
         "",
@@ -276,6 +276,7 @@ pub const OPERATIONS: [Operation; 68] = [
         "PERFORM mailroom_next_due(ARRAY[_default_transport()]);",
     ),
     one("status", "", "PERFORM * FROM mailroom_status();"),
+    one("problems", "", "PERFORM * FROM mailroom_problems();"),
     one("jobs", "", "PERFORM * FROM jobs;"),
     one("budgets", "", "PERFORM * FROM mailroom_budgets;"),
     one(

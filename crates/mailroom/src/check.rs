@@ -5,7 +5,8 @@
 //! | `endpoint` | reaching a transport |
 //! | `trial` | a test message through each transport |
 //!
-//! It prints one line for each on standard output, and changes nothing in a database.
+//! It prints one line for each, and one for each problem of a database, on standard output, and changes nothing in a
+//! database.
 
 mod endpoint;
 mod trial;
@@ -97,7 +98,14 @@ pub fn run(arguments: &Check) -> ExitCode {
                 let what = format!("database \"{}\"", target.label());
                 let found = database(&runtime, &target, &transports);
                 let unused = target.unused_passfile().filter(|_| found.is_err());
+                let (found, problems) = match found {
+                    Ok((line, problems)) => (Ok(line), problems),
+                    Err(problem) => (Err(problem), Vec::new()),
+                };
                 report.say(&what, found);
+                for problem in problems {
+                    report.say(&what, problem);
+                }
                 if let Some(path) = unused {
                     let what = format!("password file \"{}\"", path.display());
                     let problem = "not used, because others than its owner may read it";
@@ -138,12 +146,12 @@ fn try_out(
     }
 }
 
-/// Describes a database.
+/// Describes a database, and what mailroom_problems says of it: an error if mail is not sent because of it.
 fn database(
     runtime: &Rc<Runtime>,
     target: &Target,
     transports: &[TransportConfig],
-) -> Result<String, String> {
+) -> Result<(String, Vec<Result<String, String>>), String> {
     let tell = |failure: DatabaseError| with_hint(&failure.to_string(), failure.hint());
     let log = Log::new(Format::Text);
     let (_orders, control) = Control::new();
@@ -169,6 +177,8 @@ fn database(
         env!("CARGO_PKG_VERSION"),
         session.role()
     );
+    let problems = session.problems().map_err(tell)?;
     session.close();
-    Ok(line)
+    let judged = |(is_critical, text)| if is_critical { Err(text) } else { Ok(text) };
+    Ok((line, problems.into_iter().map(judged).collect()))
 }

@@ -189,6 +189,11 @@ pub fn calls() -> Vec<Call> {
             json!([[3], ["provider"], "me"]),
             "{3}",
         ),
+        (
+            "SELECT count(*)::text FROM mailroom_problems() WHERE problem = 'worker_errors'",
+            json!([]),
+            "0",
+        ),
         // Before there are requests, which the worker answers when it comes to them.
         (
             "SELECT waiting::text FROM mailroom_status()",

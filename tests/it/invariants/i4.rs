@@ -244,7 +244,7 @@ fn i4_no_operation_looks_at_more_pages_where_there_is_much_more() {
             // up to 100, of which the small database has ten of a priority.
             let most = 3 * few
                 + match operation.name {
-                    "status" => 10_000,
+                    "status" | "problems" => 10_000,
                     "next_due" => 100,
                     _ => 0,
                 };

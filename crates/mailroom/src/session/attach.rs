@@ -173,6 +173,18 @@ impl Session {
         })
     }
 
+    /// Returns the problems of the database: for each, whether mail is not sent because of it, and what it is.
+    ///
+    /// # Errors
+    /// If the statement fails.
+    pub fn problems(&mut self) -> Result<Vec<(bool, String)>, DatabaseError> {
+        let statement = include_str!("../../sql/problems.sql");
+        let rows = self.rows(STATEMENT_TIMEOUT, statement, &[])?;
+        let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
+        let problems: Result<_, tokio_postgres::Error> = rows.iter().map(read).collect();
+        problems.map_err(|error| DatabaseError::from(error).into_log(&self.log))
+    }
+
     /// Listens on [`OUTBOX_CHANNEL`], if this program collects on `mailroom.channel` as it is now, and on no others.
     ///
     /// # Errors
