@@ -10,9 +10,9 @@ use mail_parser::{DateTime, Message, MessageParser, MessagePart, MimeHeaders, Pa
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::report::rfc3339;
-use super::reported::uuid;
-use super::{EventType, reply};
+use super::report::{REPORT_MAX, rfc3339};
+use super::reported::{address_key, uuid};
+use super::{EventType, reply, timestamp};
 use crate::transport::smtp;
 
 /// How much of a report is read, in octets: what it says comes before the mail that it returns.
@@ -93,7 +93,11 @@ impl Report {
         Some(Self {
             message_id: message.parts.iter().find_map(returned_id).or(envelope_id),
             sent_at: message.date().and_then(time),
-            recipients: groups.iter().filter_map(Recipient::read).collect(),
+            recipients: groups
+                .iter()
+                .filter_map(Recipient::read)
+                .take(REPORT_MAX)
+                .collect(),
         })
     }
 }
@@ -133,7 +137,8 @@ impl Recipient {
                 .and_then(|date| DateTime::parse_rfc822(&date))
                 .as_ref()
                 .and_then(time),
-            detail,
+            // jsonb takes no NUL.
+            detail: detail.as_deref().and_then(reply::detail),
         })
     }
 }
@@ -180,19 +185,20 @@ fn returned_id(part: &MessagePart<'_>) -> Option<Uuid> {
     }
 }
 
-/// The address of `rfc822; ann@example.com`.
+/// The address of `rfc822; ann@example.com`. What is none is left out: `mailroom_report` would refuse the others with it.
 fn address(value: &str) -> Option<String> {
     let (kind, address) = value.split_once(';')?;
     let is_known = ["rfc822", "utf-8"]
         .iter()
         .any(|one| kind.trim().eq_ignore_ascii_case(one));
     let address = address.trim().trim_matches(['<', '>']);
-    (is_known && address.contains('@')).then(|| address.to_owned())
+    (is_known && address_key(address).is_some()).then(|| address.to_owned())
 }
 
+/// A time that RFC 3339 can write: the years 1970 to 9999.
 fn time(date: &DateTime) -> Option<SystemTime> {
     let seconds = u64::try_from(date.to_timestamp()).ok()?;
-    date.is_valid()
+    (date.is_valid() && seconds < timestamp::END)
         .then(|| UNIX_EPOCH.checked_add(Duration::from_secs(seconds)))?
 }
 
@@ -310,6 +316,37 @@ mod tests {
         assert_eq!(read(report(other).as_bytes()), Err(NoReport::NoMail));
         assert_eq!(read(b"Subject: away\r\n\r\n5.1.1"), Err(NoReport::NoStatus));
         assert_eq!(read(b""), Err(NoReport::NoStatus));
+    }
+
+    /// The fuzz target `dsn` found these.
+    #[test]
+    fn what_mailroom_report_would_refuse_is_left_out() {
+        let whole = format!(
+            "Content-Type: message/rfc822\r\n\r\nMessage-ID: <{MAIL}@example.com>\r\n\r\nText\r\n"
+        );
+        let failed = |address: &str, reply: &str| {
+            format!(
+                "Final-Recipient: rfc822; {address}\r\nAction: failed\r\nDiagnostic-Code: smtp; {reply}\r\n\
+                 Last-Attempt-Date: Thu, 01 Jan 20260 12:00:00 +0000\r\n\r\n"
+            )
+        };
+        let with = |recipients: &str| {
+            let place = "Original-Recipient: rfc822;Ann@Example.com\r\n";
+            let report = report(&whole).replace(place, &format!("{recipients}{place}"));
+            let events = json!(read(report.as_bytes()).unwrap()).to_string();
+            assert!(!events.contains("\\u0000"), "{events}");
+            let taken = report::read("relay", &events, SystemTime::now());
+            let taken = taken.unwrap_or_else(|refusal| panic!("{refusal}: {events}"));
+            taken.len()
+        };
+        for address in ["a b@c@example.com", "bob@example.co\u{9d}", "@", "<bob@>"] {
+            assert_eq!(with(&failed(address, "550 5.1.1 x")), 1, "{address}");
+        }
+        assert_eq!(with(&failed("bob@example.com", "550 5.1.1 a\0b")), 2);
+        let many: String = (0..REPORT_MAX)
+            .map(|index| failed(&format!("{index}@example.com"), "550 5.1.1 x"))
+            .collect();
+        assert_eq!(with(&many), REPORT_MAX);
     }
 
     #[test]

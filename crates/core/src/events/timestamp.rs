@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::transport::dates::Civil;
 
 /// The first second after the year 9999.
-const END: u64 = 253_402_300_800;
+pub(super) const END: u64 = 253_402_300_800;
 
 /// Parses `2016-04-27T16:28:50.3963933-04:00`: RFC 3339, years 1970 to 9999. The separator may be a space, and the offset
 /// `Z`, `+00:00`, `+0000` or `+00`. Digits after the sixth of the fraction are dropped.
