@@ -62,6 +62,11 @@ const SERVICES: [(&str, &[&str]); 14] = [
     ("slow", &["smtpd_client_message_rate_limit=10"]),
 ];
 
+/// A domain whose server, the service `refusing`, knows no user: a relay takes the mail, and reports that it failed.
+pub const GONE: &str = "gone.example";
+/// A domain whose mail is that of this machine, by `/etc/aliases`.
+pub const LOCAL: &str = "reports.example";
+
 /// The services of any installation of Postfix.
 const DAEMONS: &str = "\
 pickup unix n - n 60 1 pickup
@@ -74,6 +79,8 @@ defer unix - - n - 0 bounce
 trace unix - - n - 0 bounce
 proxymap unix - - n - - proxymap
 virtual unix - n n - - virtual
+local unix - n n - - local
+smtp unix - - n - - smtp
 anvil unix - - n - 1 anvil
 retry unix - - n - - error
 postlog unix-dgram n - n - 1 postlogd
@@ -123,6 +130,7 @@ impl Postfix {
             .into_iter()
             .collect();
         write_configuration(&home, authority, &ports);
+        put_aliases(&home, "");
         let postgrey = start_postgrey(&home);
         let check = Command::new("postfix")
             .arg("-c")
@@ -166,12 +174,26 @@ impl Postfix {
         )
     }
 
-    /// All mail that has arrived, once the queue is empty. Fails if a mail bounced or was deferred.
+    /// Has mail of the domain [`LOCAL`] delivered by this file of aliases.
+    pub fn alias(&self, aliases: &str) {
+        put_aliases(&self.home, aliases);
+    }
+
+    /// A copy of a program that users without privileges, who run the commands of aliases, can execute.
+    pub fn copy_program(&self, program: &Path) -> PathBuf {
+        let copy = self.home.join("program");
+        std::fs::copy(program, &copy).unwrap();
+        copy
+    }
+
+    /// All mail that has arrived, once the queue is empty. Fails if a mail bounced or was deferred, except for those to
+    /// the domain [`GONE`].
     pub fn mails(&self) -> Vec<Arrived> {
         self.wait_until_delivered();
         let log = self.log();
         let bounced = log
             .lines()
+            .filter(|line| !line.contains(GONE))
             .find(|line| line.contains("status=bounced") || line.contains("status=deferred"));
         assert_eq!(bounced, None);
         mails::read(&self.mailbox())
@@ -206,6 +228,7 @@ impl Postfix {
 fn write_configuration(home: &Path, authority: &Authority, ports: &HashMap<&str, u16>) {
     let here = home.display();
     let (key, chain) = (authority.key.display(), authority.chain.display());
+    let refusing = ports["refusing"];
     let main = format!(
         "compatibility_level = 3.6
 myhostname = relay.test
@@ -218,7 +241,8 @@ debugger_command = true
 notify_classes =
 inet_protocols = ipv4
 mydestination =
-alias_maps =
+alias_maps = hash:{here}/conf/aliases
+transport_maps = inline:{{ {{{LOCAL} = local}} {{{GONE} = smtp:[127.0.0.1]:{refusing}}} }}
 mynetworks = 127.0.0.0/8
 smtpd_relay_restrictions = permit_mynetworks, reject_unauth_destination
 smtpd_recipient_restrictions =
@@ -239,6 +263,7 @@ virtual_gid_maps = static:{READER}
 postgrey = unix:{here}/greylist/socket
 refusals = check_recipient_access inline:{{
     {{unknown.example = 550 5.1.1 There is no such user}}
+    {{{GONE} = 550 5.1.1 There is no such user}}
     {{busy.example = 450 4.2.0 The mailbox is in use}}
     {{policy.example = 554 5.7.1 Not from here}} }}
 "
@@ -276,6 +301,15 @@ refusals = check_recipient_access inline:{{
     drop(input);
     assert!(saslpasswd.wait().unwrap().success());
     give_to("postfix", &sasldb);
+}
+
+fn put_aliases(home: &Path, aliases: &str) {
+    let conf = home.join("conf");
+    std::fs::write(conf.join("aliases"), aliases).unwrap();
+    let mut postalias = Command::new("postalias");
+    let output = postalias.arg("-c").arg(&conf).arg("hash:aliases");
+    let output = output.current_dir(&conf).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
 }
 
 /// Starts Postgrey, which defers mail for a recipient until more than a second after the first attempt.

@@ -1,27 +1,34 @@
 //! `mailroom report`: what a mail server pipes to it.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Output, Stdio};
 
 use super::scene::Scene;
 use crate::book::block;
-use crate::cluster::{Stop, number};
+use crate::cluster::{Stop, eventually_or_tell, number};
+use crate::counterparts::postfix::{GONE, LOCAL, Postfix};
+use crate::post::Post;
 use crate::sender_scene::program;
+
+/// The program and the database of the guide.
+const PROGRAM: &str = "/usr/bin/mailroom";
+const DATABASE: &str = "postgresql://events@db1.internal/shop";
+
+/// The line of the guide for `/etc/aliases`.
+fn line() -> String {
+    let line = block("docs/guides/events.md", "text aliases");
+    assert!(line.contains(&format!("\"|{PROGRAM} ")) && line.contains(DATABASE));
+    line
+}
 
 /// Pipes a mail to the command of the guide, for this database.
 fn pipe(url: &str, mail: &str) -> Output {
-    let line = block("docs/guides/events.md", "text aliases");
+    let line = line();
     let command = line.split('"').nth(1).unwrap().trim_start_matches('|');
-    let (path, arguments) = command.split_once(' ').unwrap();
-    assert_eq!(path, "/usr/bin/mailroom");
-    let database = "postgresql://events@db1.internal/shop";
-    assert!(arguments.contains(database), "{arguments}");
+    let arguments = command.split(' ').skip(1);
     let mut program = program();
-    program.args(
-        arguments
-            .split(' ')
-            .map(|one| if one == database { url } else { one }),
-    );
+    program.args(arguments.map(|one| if one == DATABASE { url } else { one }));
     let mut child = program
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -88,4 +95,46 @@ fn a_report_of_a_relay_is_read_as_in_the_book() {
     scene.client = scene.cluster.connect("app");
     let events = number(&mut scene.client, "SELECT count(*) FROM delivery_events");
     assert_eq!(events, 2);
+}
+
+/// Postfix takes a mail, learns from the next server that there is no such user, and mails its report to the address that
+/// the transport names, whose alias is that of the guide.
+// needs: counterparts
+#[test]
+fn a_report_that_postfix_makes_is_recorded() {
+    let Some(postfix) = Postfix::shared() else {
+        return;
+    };
+    let transport = postfix.transport("relay", &format!("bounce_address = \"bounces@{LOCAL}\""));
+    let mut post = Post::start_with(&[transport], &[]);
+    let role = "CREATE ROLE receiver LOGIN IN ROLE mailroom_receiver";
+    post.client.batch_execute(role).unwrap();
+    let copy = postfix.copy_program(Path::new(program().get_program()));
+    let socket = post.cluster.socket().display().to_string();
+    let url = format!("postgresql://receiver@{}/app", socket.replace('/', "%2F"));
+    let line = line().replace(DATABASE, &url);
+    postfix.alias(&line.replace(PROGRAM, &copy.display().to_string()));
+    let send = format!(
+        "SELECT mailroom_send('ada@example.com', 'Other', 'T', transport => 'relay'), \
+         mailroom_send('ada@example.com, eve@{GONE}', 'Both', 'T', transport => 'relay')"
+    );
+    post.client.batch_execute(&send).unwrap();
+    post.wait_until_ended(2);
+    assert_eq!(post.count("state = 'sent'"), 2);
+    let events = "SELECT count(*) FROM delivery_events";
+    eventually_or_tell("the report of Postfix", || {
+        match number(&mut post.client, events) {
+            0 => Err(postfix.log()),
+            _ => Ok(()),
+        }
+    });
+    let seen = "SELECT concat_ws(' ', e.type, e.is_permanent, e.reason, e.recipient, e.status, e.transport, o.subject), e.detail \
+         FROM delivery_events e JOIN outbox o ON o.id = e.outbox_id";
+    let row = post.client.query_one(seen, &[]).unwrap();
+    let (seen, detail): (String, String) = (row.get(0), row.get(1));
+    assert_eq!(
+        seen,
+        format!("bounced t bounced eve@{GONE} 5.1.1 relay Both")
+    );
+    assert!(detail.contains("There is no such user"), "{detail}");
 }
