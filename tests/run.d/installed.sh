@@ -184,7 +184,7 @@ first_mail() {
     holds "installing restarts no cluster" [ "$postmaster" = "$(inside cat "/var/lib/postgresql/$1/main/postmaster.pid" | head -n 1)" ]
     holds "and configures none" [ -z "$(sql -c 'SHOW shared_preload_libraries')" ]
     holds "and creates no role" [ "$(sql -c "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'mailroom%'")" = 0 ]
-    holds "and enables no unit" [ -z "$(inside systemctl list-units --all --no-legend 'mailroom-send@*')" ]
+    holds "and enables no unit" [ -z "$(inside systemctl list-units --all --no-legend 'mailroom-send@*' 'mailroom-receive@*')" ]
     holds "/etc/mailroom is for root and the server" [ "$(inside stat -c '%U:%G %a' /etc/mailroom)" = 'root:postgres 750' ]
     configure "$1"
     register worker@example.com
@@ -199,7 +199,7 @@ first_mail() {
 
 # The unit, in the worker's place.
 first_mail_of_the_unit() {
-    local unit=mailroom-send@app exposure
+    local unit=mailroom-send@app
     set_preload "$1"
     sql -q -d app -c 'CREATE ROLE mailroom LOGIN; GRANT mailroom_collector TO mailroom; GRANT USAGE ON SCHEMA mailroom TO mailroom'
     holds "without its file an instance does not start" eval '! inside systemctl start '$unit' 2>/dev/null'
@@ -227,23 +227,67 @@ first_mail_of_the_unit() {
     inside mv /etc/mailroom/elsewhere.toml /etc/mailroom/transports.toml
     inside systemctl reset-failed "$unit"
     holds "and with it, it does" inside systemctl restart "$unit"
-    exposure=$(inside systemd-analyze security --no-pager "$unit" | sed -n 's/.*exposure level[^:]*: *\([0-9.]*\).*/\1/p')
-    echo "PostgreSQL $1: systemd-analyze security: $exposure"
-    holds "at most 2.0" awk -v exposure="$exposure" 'BEGIN { exit !(exposure > 0 && exposure <= 2.0) }'
+    is_confined "$1" "$unit"
     inside systemctl stop "$unit"
     holds "it ends in order" is Result success
 }
 
+# is_confined <major> <unit>
+is_confined() {
+    local exposure
+    exposure=$(inside systemd-analyze security --no-pager "$2" | sed -n 's/.*exposure level[^:]*: *\([0-9.]*\).*/\1/p')
+    echo "PostgreSQL $1: systemd-analyze security of $2: $exposure"
+    holds "at most 2.0" awk -v exposure="$exposure" 'BEGIN { exit !(exposure > 0 && exposure <= 2.0) }'
+}
+
+# post <path> <user:password> <body>: to mailroom receive; prints the status.
+post() {
+    nsenter --target "$system" --net "$MAILROOM_PYTHON" - "$@" <<'END'
+import base64, sys, urllib.error, urllib.request
+path, password, body = sys.argv[1:]
+headers = {"Authorization": "Basic " + base64.b64encode(password.encode()).decode()}
+try:
+    print(urllib.request.urlopen(urllib.request.Request("http://127.0.0.1:8025" + path, body.encode(), headers)).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+END
+}
+
+# The unit that records events.
+first_event_of_the_unit() {
+    local unit=mailroom-receive@app body
+    sql -q -d app -c 'CREATE ROLE "mailroom-receive" LOGIN; GRANT mailroom_receiver TO "mailroom-receive"; GRANT USAGE ON SCHEMA mailroom TO "mailroom-receive"'
+    inside sh -c 'cat >>/etc/mailroom/transports.toml' <<'END'
+[transports.postmark]
+provider = "postmark"
+from = "Example <noreply@example.com>"
+api_key = "00000000-0000-0000-0000-000000000000"
+event_secret = "webhook:correct-horse-battery"
+END
+    inside sh -c "echo 'ARGUMENTS=--database postgresql:///app?host=/var/run/postgresql' >/etc/mailroom/receive/app.conf"
+    holds "mailroom-receive@app starts, and says that it is ready" inside systemctl start "$unit"
+    holds "it runs as a user of its own" [ "$(inside stat -c %U "/proc/$(says MainPID $unit)")" = mailroom-receive ]
+    body=$(sql -d app -c "SELECT json_build_object('RecordType', 'Delivery', 'MessageID', 'x', 'Recipient', recipients[1],
+        'Metadata', json_build_object('message_id', message_id)) FROM outbox ORDER BY id LIMIT 1")
+    holds "PostgreSQL $1: it refuses a stranger" [ "$(post /events/postmark webhook:guess "$body")" = 401 ]
+    holds "and takes what the provider posts" [ "$(post /events/postmark webhook:correct-horse-battery "$body")" = 200 ]
+    holds "which is recorded" [ "$(sql -d app -c "SELECT count(*) FROM delivery_events WHERE type = 'delivered'")" = 1 ]
+    holds "its user reads no mail" eval 'inside runuser -u mailroom-receive -- psql -X -d app -c "TABLE outbox" 2>&1 | grep -q "permission denied for table outbox"'
+    is_confined "$1" "$unit"
+    inside systemctl stop "$unit"
+    holds "it ends in order" [ "$(says Result $unit)" = success ]
+}
+
 # What removal leaves, and that a second installation goes on.
 remove_and_return() {
-    local key=/var/lib/postgresql/$1/main/mailroom.key before
+    local key=/var/lib/postgresql/$1/main/mailroom.key theirs=(/etc/mailroom/{transports.toml,send/app.conf,receive/app.conf}) before
     set_preload "$1" mailroom
-    before=$(inside sha256sum "$key" /etc/mailroom/transports.toml /etc/mailroom/send/app.conf)
+    before=$(inside sha256sum "$key" "${theirs[@]}")
     inside apt-get remove --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/remove.log" 2>&1
     holds "removal warns of the setting that stops the server" grep -q "/etc/postgresql/$1/main/postgresql.conf" "$scratch/remove.log"
     holds "and leaves the server running" serves
     inside apt-get purge --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/purge.log" 2>&1
-    holds "purge leaves the key and what the administrator wrote" [ "$before" = "$(inside sha256sum "$key" /etc/mailroom/transports.toml /etc/mailroom/send/app.conf)" ]
+    holds "purge leaves the key and what the administrator wrote" [ "$before" = "$(inside sha256sum "$key" "${theirs[@]}")" ]
     holds "and none of the package's files" inside sh -c "! find /usr /lib -name '*mailroom*' -not -path '/usr/share/doc/*' | grep ."
     holds "and the database" [ "$(sql -d app -c "SELECT count(*) FROM accounts")" -ge 4 ]
     inside env DEBIAN_FRONTEND=noninteractive apt-get install --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/apt.log" 2>&1
@@ -277,6 +321,7 @@ installed() {
         holds "PostgreSQL $one runs" within 60 serves
         first_mail "$one"
         first_mail_of_the_unit "$one"
+        first_event_of_the_unit "$one"
         remove_and_return "$one"
         stop_system
     done
