@@ -7,12 +7,14 @@ use postgres::Client;
 use crate::ground;
 use crate::pgbench::Load;
 use crate::plan::Effort;
-use crate::table::{Row, Target, Unit};
+use crate::table::{Row, Target, Unit, percentile};
 use crate::turns::in_turn;
 
 const CLIENTS: u32 = 8;
 /// Events a second of the row with a rate.
 const RATE: u32 = 1000;
+/// Milliseconds after which few of these may be recorded.
+const LATE: f64 = 50.0;
 
 /// The `message_id` of the mail with this id.
 const MESSAGE_ID: &str =
@@ -72,8 +74,14 @@ pub fn measure(effort: Effort) -> Vec<Row> {
     let mut kept_up = Row::new(name, Unit::PerSecond)
         .against(f64::from(RATE))
         .aiming_at(Some(Target::RatioAtLeast(0.98)));
-    kept_up.add_one(load(&report, seconds, Some(RATE)).run(&cluster, "mailroom"));
-    vec![row, kept_up]
+    let name = format!("events, {RATE}/s for {seconds} s: p99 of a report / {LATE} ms");
+    let mut late = Row::new(name, Unit::Millis)
+        .against(LATE)
+        .aiming_at(Some(Target::RatioAtMost(1.0)));
+    let (rate, took) = load(&report, seconds, Some(RATE)).run_timed(&cluster, "mailroom");
+    kept_up.add_one(rate);
+    late.add_one(percentile(&took, 0.99));
+    vec![row, kept_up, late]
 }
 
 fn load(script: &str, seconds: u32, rate: Option<u32>) -> Load<'_> {

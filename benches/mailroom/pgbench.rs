@@ -38,20 +38,30 @@ impl Load<'_> {
 
     /// Runs to the end; returns the transactions per second.
     pub fn run(&self, cluster: &Cluster, database: &str) -> f64 {
-        let output = self.command(cluster, database).output().unwrap();
-        let report = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success(),
-            "pgbench, {}: {}\n{report}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let figure = report
-            .lines()
-            .find_map(|line| line.strip_prefix("tps = ")?.split(' ').next());
-        figure
-            .and_then(|figure| figure.parse().ok())
-            .unwrap_or_else(|| panic!("no tps in:\n{report}"))
+        rate_of(self.command(cluster, database))
+    }
+
+    /// As [`Self::run`], with the milliseconds that each transaction took, sorted: with a rate, from the time at which it
+    /// was due.
+    pub fn run_timed(&self, cluster: &Cluster, database: &str) -> (f64, Vec<f64>) {
+        let folder = cluster.scratch().join("times");
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir(&folder).unwrap();
+        let mut command = self.command(cluster, database);
+        command.arg(format!("--log-prefix={}/log", folder.display()));
+        command.arg("--log");
+        // As the server's user, who runs it too.
+        cluster.give_away(&folder);
+        let rate = rate_of(command);
+        let mut times = Vec::new();
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let log = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            // The third column has microseconds.
+            let time = |line: &str| line.split(' ').nth(2)?.parse::<f64>().ok();
+            times.extend(log.lines().filter_map(time).map(|micros| micros / 1_000.0));
+        }
+        times.sort_by(f64::total_cmp);
+        (rate, times)
     }
 
     /// Starts, to run beside something else.
@@ -61,4 +71,22 @@ impl Load<'_> {
             .spawn()
             .unwrap()
     }
+}
+
+/// The transactions per second that it reports.
+fn rate_of(mut command: Command) -> f64 {
+    let output = command.output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "pgbench, {}: {}\n{report}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let figure = report
+        .lines()
+        .find_map(|line| line.strip_prefix("tps = ")?.split(' ').next());
+    figure
+        .and_then(|figure| figure.parse().ok())
+        .unwrap_or_else(|| panic!("no tps in:\n{report}"))
 }
