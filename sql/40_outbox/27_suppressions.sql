@@ -99,6 +99,7 @@ CREATE FUNCTION @extschema@._suppress(addresses text[], list text, reason @extsc
     SET enable_seqscan = off
     SET jit = off
 AS $$
+<<local>>
 DECLARE
     suppressed integer;
 BEGIN
@@ -127,6 +128,10 @@ BEGIN
             until = EXCLUDED.until
     )
     SELECT count(*) INTO suppressed FROM known k WHERE NOT k.is_suppressed;
+    IF suppressed > 0 AND @extschema@._is_operator() THEN
+        INSERT INTO @extschema@._new_actions (action, detail)
+        VALUES ('suppressed', jsonb_build_object('list', _suppress.list, 'reason', _suppress.reason, 'addresses', local.suppressed));
+    END IF;
     RETURN suppressed;
 END;
 $$;
@@ -205,7 +210,12 @@ BEGIN
     DELETE FROM @extschema@.suppressions s
     WHERE s.address = @extschema@.mailroom_address_key(mailroom_unsuppress.address)
       AND s.list = coalesce(mailroom_unsuppress.list, s.list);
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO @extschema@._new_actions (action, detail)
+    VALUES ('unsuppressed', jsonb_strip_nulls(jsonb_build_object('list', mailroom_unsuppress.list)));
+    RETURN true;
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_unsuppress(text, text) IS

@@ -5,10 +5,11 @@
 -- logged in, whichever rights its function has; it contains no address; what an application does to its own mail is in none.
 
 CREATE TYPE @extschema@.operator_action AS ENUM (
-    'retried', 'sent_again', 'cancelled', 'rescheduled', 'rerouted', 'paused', 'resumed', 'woken', 'links_ended', 'link_requested'
+    'retried', 'sent_again', 'cancelled', 'rescheduled', 'rerouted', 'paused', 'resumed', 'woken', 'links_ended', 'link_requested',
+    'suppressed', 'unsuppressed'
 );
 COMMENT ON TYPE @extschema@.operator_action IS
-    'retried: mailroom_retry or mailroom_retry_failed; sent_again: mailroom_send_again; cancelled, rescheduled: mail of another role; rerouted; paused, resumed, woken: the worker; links_ended: mailroom_revoke; link_requested.';
+    'retried: mailroom_retry or mailroom_retry_failed; sent_again: mailroom_send_again; cancelled, rescheduled: mail of another role; rerouted; paused, resumed, woken: the worker; links_ended: mailroom_revoke; link_requested; suppressed, unsuppressed: addresses, which are not named.';
 
 CREATE TABLE @extschema@.operator_actions (
     id bigserial,
