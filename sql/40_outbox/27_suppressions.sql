@@ -125,7 +125,8 @@ BEGIN
         ORDER BY k.address
         ON CONFLICT ON CONSTRAINT suppressions_pkey DO UPDATE
         SET since = CASE WHEN s.until <= clock_timestamp() THEN clock_timestamp() ELSE s.since END,
-            until = EXCLUDED.until
+            -- Never shorter: that is what mailroom_unsuppress is for.
+            until = CASE WHEN s.until <= clock_timestamp() OR s.until < EXCLUDED.until OR EXCLUDED.until IS NULL THEN EXCLUDED.until ELSE s.until END
     )
     SELECT count(*) INTO suppressed FROM known k WHERE NOT k.is_suppressed;
     IF suppressed > 0 AND @extschema@._is_operator() THEN
@@ -183,7 +184,7 @@ BEGIN
 END;
 $$;
 COMMENT ON FUNCTION @extschema@.mailroom_suppress_many(text[], text, @extschema@.suppression_reason, timestamptz) IS
-    'Sends no more mail to these addresses: of a list, or all if it is empty, for which the caller must be a member of mailroom_support; until a time, or for ever. Returns how many were not suppressed for this reason before; of the others, the end is changed.';
+    'Sends no more mail to these addresses: of a list, or all if it is empty, for which the caller must be a member of mailroom_support; until a time, or for ever. Returns how many were not suppressed for this reason before; of the others, a later end counts.';
 
 CREATE FUNCTION @extschema@.mailroom_suppress(
     address text,
@@ -245,6 +246,8 @@ CROSS JOIN LATERAL unnest(@extschema@._search_keys(o.recipients::text[] || o.cc:
 JOIN @extschema@._suppressions_in_force s ON s.address = k.address COLLATE "C"
 WHERE s.list IN ('', o.list COLLATE "C")
   -- A complaint must not keep people out of their accounts.
-  AND (s.reason <> 'complained' OR o.token_id IS NULL);
+  AND (s.reason <> 'complained' OR o.token_id IS NULL)
+  -- A batch that may have been sent is repeated as it was: without one of its mails, the provider would take the others for new.
+  AND o.batch IS NULL;
 COMMENT ON VIEW @extschema@._suppressed_recipients IS
     'Internal. The addresses of each mail, as keys, to which it is not sent at present, and why.';

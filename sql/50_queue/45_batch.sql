@@ -97,7 +97,7 @@ BEGIN
         CROSS JOIN LATERAL (
             -- A click of one must not unsubscribe another.
             SELECT CASE
-                WHEN o.list IS NOT NULL AND cardinality(o.recipients::text[] || o.cc::text[] || o.bcc::text[]) = 1
+                WHEN o.list IS NOT NULL AND o.unsubscribe_url IS NULL AND cardinality(o.recipients::text[] || o.cc::text[] || o.bcc::text[]) = 1
                 THEN @extschema@._unsubscribe_url(o.list, o.recipients[1])
             END AS link
             OFFSET 0
@@ -114,7 +114,7 @@ BEGIN
             (m.rendered).subject, (m.rendered).body_text, (m.rendered).body_html,
             CASE WHEN m.recipients = '{}' THEN 'suppressed' ELSE 'error' END::@extschema@.outbox_state AS final,
             CASE
-                WHEN m.recipients = '{}' THEN 'mail to every recipient is suppressed'
+                WHEN m.recipients = '{}' THEN 'every address in recipients is suppressed'
                 WHEN octet_length(m.variables::text) > 1048576 THEN 'data has more than 1 MB together with the secrets'
                 WHEN NOT m.incomplete THEN NULL
                 WHEN m.locale IS NULL THEN format('there is no template for kind "%s"', m.kind)

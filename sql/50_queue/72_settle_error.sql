@@ -192,7 +192,7 @@ BEGIN
     INTO late, earliest, refused;
     PERFORM @extschema@._mail_due(earliest, false, false);
     IF refused <> '{}' THEN
-        PERFORM @extschema@._record_refused(refused, NULL::text[], NULL::text[]);
+        PERFORM @extschema@._record_refused_mails(refused);
     END IF;
     RETURN @extschema@._record_late(ids, late, who, failed_attempts, errors, response_codes, 'failed'::text);
 END;

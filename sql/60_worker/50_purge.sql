@@ -255,12 +255,14 @@ CREATE FUNCTION @extschema@._purge_suppressions(row_limit integer, OUT purged in
 AS $$
 <<local>>
 DECLARE
+    -- A constant, so that the index finds them.
+    horizon CONSTANT timestamptz := clock_timestamp() - interval '1 year';
     places tid[];
 BEGIN
     places := ARRAY(
         SELECT s.ctid
         FROM @extschema@.suppressions s
-        WHERE s.until < clock_timestamp() - interval '1 year'
+        WHERE s.until < local.horizon
         ORDER BY s.until
         LIMIT _purge_suppressions.row_limit
         FOR UPDATE SKIP LOCKED

@@ -25,7 +25,7 @@ BEGIN
         FROM @extschema@.outbox o
         WHERE o.id = ANY (_settle_by_events.mails)
           AND o.failed_attempts > 0
-          AND (o.state::text IN ('error', 'expired') OR o.state::text = 'scheduled' AND o.batch IS NULL)
+          AND (o.state::text IN ('error', 'expired', 'suppressed') OR o.state::text = 'scheduled' AND o.batch IS NULL)
         FOR NO KEY UPDATE SKIP LOCKED
     );
     IF locked = '{}' THEN
@@ -125,6 +125,8 @@ BEGIN
     ), judged AS MATERIALIZED (
         SELECT
             f.event_key, f.mail, f.type, f.is_permanent, f.reason, f.status, f.detail, f.occurred_at,
+            -- What any recipient of a mail could say concerns no other recipient of it.
+            f.is_proven OR cardinality(f.addresses) = 1 AS counts,
             coalesce(f.recipient, CASE WHEN cardinality(f.addresses) = 1 THEN f.addresses[1] END) AS recipient
         FROM found f
         WHERE CASE
@@ -146,12 +148,18 @@ BEGIN
         FROM judged j
         ORDER BY j.event_key
         ON CONFLICT ON CONSTRAINT delivery_events_event_key_key DO NOTHING
-        RETURNING delivery_events.id, delivery_events.type
+        RETURNING delivery_events.id, delivery_events.event_key, delivery_events.type
     )
     -- Of repeated events too: the session that settled the mail may not have seen the first one yet.
     SELECT
         count(*), (SELECT count(*) FROM news), array_agg(DISTINCT j.mail) FILTER (WHERE j.mail IS NOT NULL),
-        (SELECT array_agg(n.id) FROM news n WHERE n.type IN ('delivered', 'bounced', 'rejected', 'complained', 'unsubscribed'))
+        (
+            SELECT array_agg(n.id)
+            FROM news n
+            JOIN judged c ON c.event_key = n.event_key
+            WHERE c.counts
+              AND n.type IN ('delivered', 'bounced', 'rejected', 'complained', 'unsubscribed')
+        )
     INTO known, recorded, mails, concerning
     FROM judged j;
     IF concerning IS NOT NULL THEN
@@ -163,7 +171,7 @@ BEGIN
         FROM @extschema@.outbox o
         WHERE o.id = ANY (local.mails)
           AND o.failed_attempts > 0
-          AND o.state::text IN ('scheduled', 'error', 'expired')
+          AND o.state::text IN ('scheduled', 'error', 'expired', 'suppressed')
     ) THEN
         PERFORM @extschema@._settle_by_events(mails);
     END IF;

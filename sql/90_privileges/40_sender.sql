@@ -153,6 +153,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._without(text[], text[]),
     @extschema@._record_suppressed(tid[]),
     @extschema@._record_refused(bigint[], text[], text[]),
+    @extschema@._record_refused_mails(bigint[]),
     @extschema@._unsubscribe_url(text, text),
     @extschema@._is_unsubscribe_url(text)
 TO mailroom_sender;

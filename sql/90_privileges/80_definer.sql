@@ -169,7 +169,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._suppress(text[], text, @extschema@.suppression_reason, timestamptz),
     @extschema@._bounce_term(integer),
     @extschema@._suppress_by_events(bigint[]),
-    @extschema@._suppress_without_waiting(bigint[]),
+    @extschema@._record_refused(bigint[], text[], text[]),
     @extschema@._unsubscribe_url(text, text),
     @extschema@._unsubscriber(text),
     @extschema@._purge_suppressions(integer),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
-use mailroom_core::token::key_file::KeyRing;
+use mailroom_core::token::key_file::{KeyFileError, KeyRing};
 use mailroom_core::token::unsubscribe::{self, Unsubscriber};
 use mailroom_core::token::{self, Code, Parsed, Purpose, SECRET_LEN};
 
@@ -128,9 +128,9 @@ impl Verifier {
 /// Returns the token by which an address unsubscribes from a list; `None` if one of the two is not valid.
 ///
 /// # Errors
-/// As [`verifier`].
-pub fn unsubscribe_token(list: &str, address: &str) -> Result<Option<String>, ErrorReport> {
-    let ring = key_ring().map_err(Error::from)?;
+/// A [`KeyFileError`] if there are no keys.
+pub fn unsubscribe_token(list: &str, address: &str) -> Result<Option<String>, KeyFileError> {
+    let ring = key_ring()?;
     Ok(unsubscribe::sign(ring.signing(), list, address))
 }
 

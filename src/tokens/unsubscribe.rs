@@ -3,11 +3,13 @@
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
 
+use super::errors;
 use super::signing::{self, Text};
 use crate::pg::encoding::{self, Element};
 use crate::settings;
 use mailroom_core::address::mailbox;
 use mailroom_core::headers;
+use mailroom_core::token::key_file::KeyFileError;
 use mailroom_core::token::unsubscribe;
 
 /// Why this is no name of a list, for a sentence that begins with it; `None` if it is one.
@@ -34,8 +36,20 @@ fn _unsubscribe_url(
         return Ok(None);
     };
     let address = mailbox::bare(&mailbox);
-    let token = signing::unsubscribe_token(&list, address)?;
+    let token = signing::unsubscribe_token(&list, address).map_err(without_keys)?;
     Ok(token.map(|token| format!("{base}{}?token={token}", unsubscribe::PATH)))
+}
+
+/// The error of a link that cannot be signed. Its SQLSTATE is one that a claim passes by: the mail waits, and no other one.
+fn without_keys(error: KeyFileError) -> ErrorReport {
+    let (_, message, hint) = errors::explain(&error.path, &error.problem);
+    ErrorReport::new(
+        PgSqlErrorCode::ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE,
+        message,
+        function_name!(),
+    )
+    .set_detail("Links that unsubscribe are signed with the keys in mailroom.key_file.")
+    .set_hint(hint)
 }
 
 /// Whether the headers of RFC 8058 can have this URL.

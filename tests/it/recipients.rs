@@ -131,7 +131,7 @@ fn recipients_that_a_relay_refuses_are_recorded_and_the_others_get_the_mail() {
         assert_eq!(
             told,
             "partial 1 main 550 recipients refused: 1 \
-             [{\"error\": \"smtp 550 5.1.1\", \"recipient\": \"refused@example.com\", \"response_code\": 550}]"
+             [{\"error\": \"smtp 550 5.1.1\", \"recipient\": \"refused@example.com\", \"is_permanent\": true, \"response_code\": 550}]"
         );
         let all = "SELECT count(*)::text FROM outbox_attempts";
         assert_eq!(delivery.ask(all), "1");

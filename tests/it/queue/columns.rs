@@ -20,8 +20,8 @@ fn claim(client: &mut Client, call: &str) -> Vec<(i64, String)> {
         .iter()
         .map(|row| {
             // Clients may find columns by their position.
-            assert_eq!(row.columns().len(), 40);
-            assert_eq!(row.columns()[39].name(), "fallback_from");
+            assert_eq!(row.columns().len(), 41);
+            assert_eq!(row.columns()[40].name(), "fallback_from");
             assert_eq!(row.get::<_, String>("claimed_by"), "me");
             (row.get(0), row.get("subject"))
         })

@@ -37,6 +37,8 @@ SELECT mailroom_suppress('c@example.com', until => now() - interval '1 day');
 SELECT mailroom_suppressed('c@example.com');
 SELECT mailroom_suppress('c@example.com');
 SELECT mailroom_suppressed('c@example.com');
+-- No call makes one shorter.
+SELECT mailroom_suppress('c@example.com', until => 'yesterday'), mailroom_suppressed('c@example.com');
 
 -- What is not valid changes nothing.
 SELECT mailroom_suppress('Ann <ann@example.com>');
@@ -76,6 +78,24 @@ SELECT mailroom_suppressed('a@example.com');
 SELECT mailroom_report('', about(:one, 'delivered', jsonb_build_object('occurred_at', to_char(now() AT TIME ZONE 'UTC' + interval '1 minute', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
 SELECT mailroom_suppressed('a@example.com');
 SELECT * FROM rows;
+-- In one report, the delivery came after the bounce; one that has ended stays, and counts with the next.
+SELECT mailroom_report('', about(:one, 'delivered') || about(:one, 'bounced', jsonb_build_object('is_permanent', true, 'occurred_at', to_char(now() AT TIME ZONE 'UTC' - interval '1 hour', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))));
+SELECT * FROM rows;
+SELECT mailroom_report('', about(:one, 'bounced', '{"is_permanent": true}'));
+UPDATE suppressions SET since = since - interval '4 days', until = until - interval '4 days';
+SELECT mailroom_report('', about(:one, 'delivered'));
+SELECT mailroom_report('', about(:one, 'bounced', '{"is_permanent": true}'));
+SELECT * FROM rows;
+TRUNCATE suppressions;
+-- What is not proven concerns no other recipient of a mail, and no time before it.
+SELECT mailroom_send('mallory@example.com, victim@example.com', 'S', 'T') AS many \gset
+SELECT mailroom_report('', about(:many, 'bounced', jsonb_build_object('event_id', null, 'recipient', 'victim@example.com', 'is_permanent', true, 'occurred_at', at)))
+FROM unnest('{2020-01-01T00:00:00Z,2020-06-01T00:00:00Z}'::text[]) at;
+SELECT mailroom_report('', about(:one, 'bounced', jsonb_build_object('event_id', null, 'recipient', 'a@example.com', 'is_permanent', true, 'occurred_at', at)))
+FROM unnest('{2020-01-01T00:00:00Z,2020-06-01T00:00:00Z}'::text[]) at;
+SELECT * FROM rows;
+SELECT mailroom_cancel(:many);
+TRUNCATE suppressions;
 -- Others do not suppress: not permanent, a policy, a failure.
 SELECT mailroom_report('', about(:one, 'bounced') || about(:one, 'failed') || about(:one, 'rejected', '{"is_permanent": true, "reason": "spam"}'));
 SELECT * FROM rows;

@@ -58,6 +58,14 @@ SELECT mailroom_unsubscribe_url('a@example.com', '');
 SELECT mailroom_unsubscribe_url('a@example.com', NULL);
 SELECT mailroom_unsubscribe_url('ann', 'news');
 
+-- Without a key, mail of lists waits, and other mail does not.
+SELECT mailroom_send('x@example.com', 'S', 'T', list => 'offers') AS list, mailroom_send('x@example.com', 'S', 'T', list => 'offers', unsubscribe_url => 'https://example.com/own') AS own, mailroom_send('x@example.com', 'S', 'T') AS plain \gset
+BEGIN;
+SET LOCAL mailroom.key_file = 'absent';
+SELECT CASE id WHEN :own THEN 'own' WHEN :plain THEN 'plain' WHEN :list THEN 'list' END FROM mailroom_claim(10, claimant => 'c') ORDER BY id;
+ROLLBACK;
+SELECT mailroom_cancel(:list), mailroom_cancel(:own), mailroom_cancel(:plain);
+
 -- The application and the receiver may, and read nothing by it.
 CREATE ROLE regress_receiver LOGIN IN ROLE mailroom_receiver;
 CREATE ROLE regress_sender LOGIN IN ROLE mailroom_sender;

@@ -19,7 +19,7 @@ pub const PATH: &str = "/unsubscribe";
 /// Maximum octets of the name of a list: a link has to fit into a header, which providers limit.
 const LIST_MAX: usize = 128;
 /// Maximum characters of a token.
-const TOKEN_MAX: usize = 1024;
+pub const TOKEN_MAX: usize = 1024;
 
 /// Whose link it is, and for which list.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -114,6 +114,11 @@ impl Database {
         self.name.borrow().as_deref() == Some(name)
     }
 
+    /// Whether the name of the database is known.
+    pub fn has_name(&self) -> bool {
+        self.name.borrow().is_some()
+    }
+
     /// Unsubscribes whose token this is; returns whether there is one, or `None` if the database cannot tell now.
     pub async fn unsubscribe(&self, token: &str) -> Option<bool> {
         let work = self.run("an address was not unsubscribed", async |connection| {

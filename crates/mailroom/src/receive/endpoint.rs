@@ -48,8 +48,8 @@ impl Handler for Endpoint {
                 let database = self.database_for_links(name);
                 let token = token(exchange.query()).to_owned();
                 match database {
-                    Some(database) => unsubscribe(&database, &token, exchange).await,
-                    None => unknown(),
+                    Ok(database) => unsubscribe(&database, &token, exchange).await,
+                    Err(answer) => answer,
                 }
             }
             Route::OtherMethod(methods) => {
@@ -82,14 +82,19 @@ impl Endpoint {
     }
 
     /// The database of a link, by the name in its path: the only one needs none.
-    fn database_for_links(&self, name: Option<&str>) -> Option<Rc<Database>> {
-        let mut named = self.databases.iter();
+    ///
+    /// # Errors
+    /// The answer if there is none, or the name of one is not known yet.
+    fn database_for_links(&self, name: Option<&str>) -> Result<Rc<Database>, Answer> {
         let found = match (name, &self.databases[..]) {
             (None, [only]) => Some(only),
             (None, _) => None,
-            (Some(name), _) => named.find(|database| database.is_named(name)),
+            (Some(name), all) => match all.iter().find(|one| one.is_named(name)) {
+                None if all.iter().any(|one| !one.has_name()) => return Err(later()),
+                found => found,
+            },
         };
-        found.map(Rc::clone)
+        found.map(Rc::clone).ok_or_else(unknown)
     }
 
     /// Receives a request to the webhook of a transport.

@@ -10,6 +10,8 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 
+use mailroom_core::token::unsubscribe::TOKEN_MAX;
+
 use super::database::Database;
 use super::endpoint::later;
 use crate::http_server::{Answer, Exchange, with};
@@ -64,11 +66,20 @@ pub async fn unsubscribe(database: &Database, token: &str, exchange: Exchange) -
         Ok(whole) => whole,
         Err(answer) => return answer,
     };
-    let done = database.unsubscribe(token).await;
+    // What can be no token does not keep the connection from events.
+    let done = match is_plausible(token) {
+        true => database.unsubscribe(token).await,
+        false => Some(false),
+    };
     drop(whole.turn);
     match done {
         Some(true) => page(StatusCode::OK, Page::Done),
         Some(false) => page(StatusCode::NOT_FOUND, Page::Wrong),
         None => later(),
     }
+}
+
+fn is_plausible(token: &str) -> bool {
+    let is_of_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    !token.is_empty() && token.len() <= TOKEN_MAX && token.bytes().all(is_of_base64)
 }

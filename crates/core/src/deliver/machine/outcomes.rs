@@ -270,7 +270,9 @@ impl Deliverer {
             (disposition, outcome) => {
                 let mut attempt = request.failed_attempt(reason);
                 attempt.permanent = disposition == Disposition::End;
+                // Of a redirected mail, it is not the recipient who was refused.
                 attempt.recipient_refused = request.refuses_mailboxes(&outcome)
+                    && mail.message.original_recipients.is_empty()
                     && self.breaker.blames_mailbox(request.number);
                 if let MessageOutcome::Retry { after, .. }
                 | MessageOutcome::Throttled { after, .. } = outcome
