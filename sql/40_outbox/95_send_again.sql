@@ -4,15 +4,43 @@
 -- Invariants: the new mail says what the old one said, to the same addresses, and is its role's; the operator reads nothing of
 -- it. No link is mailed like that: its secret went when the mail ended.
 
+-- It has the columns of _mail in their order, as _new_mail has. Not by format(): the name of the schema may have a percent sign.
 DO $$
+DECLARE
+    names text;
+    contents text;
 BEGIN
-    EXECUTE 'CREATE VIEW @extschema@._copied_mail AS SELECT '
-        || (SELECT string_agg(format('o.%I', a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = '@extschema@._mail'::regclass)
-        || ', o.transport, o.enqueued_by FROM @extschema@.outbox o';
+    SELECT
+        string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum),
+        string_agg(
+            CASE a.attname
+                WHEN 'message_id' THEN '@extschema@._message_id()'
+                WHEN 'item_key' THEN 'NULL'
+                WHEN 'send_at' THEN 'now()'
+                WHEN 'expires_at' THEN 'CASE WHEN o.expires_at > clock_timestamp() THEN o.expires_at END'
+                ELSE 'o.' || quote_ident(a.attname)
+            END,
+            ', ' ORDER BY a.attnum
+        )
+    INTO names, contents
+    FROM pg_attribute a
+    WHERE a.attrelid = '@extschema@._mail'::regclass;
+    EXECUTE 'CREATE FUNCTION @extschema@._copy_mail(id bigint) RETURNS bigint
+        LANGUAGE sql
+        SET search_path = pg_catalog, pg_temp
+        SET enable_seqscan = off
+        SET jit = off
+    AS $sql$
+        INSERT INTO @extschema@.outbox AS n (' || names || ', transport, enqueued_by)
+        SELECT ' || contents || ', o.transport, o.enqueued_by
+        FROM @extschema@.outbox o
+        WHERE o.id = $1
+        RETURNING n.id
+    $sql$';
 END;
 $$;
-COMMENT ON VIEW @extschema@._copied_mail IS
-    'Internal. What the copy of a mail has of it: all that an application sets, transport and role. For mailroom_send_again, which owns the right.';
+COMMENT ON FUNCTION @extschema@._copy_mail(bigint) IS
+    'Internal. Schedules what an application set of this mail, for its role and due now, as another mail without item_key; returns its id, or NULL if a trigger of the application keeps it out.';
 
 -- Long because each reason not to send a mail again has an error of its own.
 CREATE FUNCTION @extschema@.mailroom_send_again(id bigint) RETURNS bigint
@@ -24,14 +52,13 @@ AS $$
 <<local>>
 DECLARE
     original record;
-    copy @extschema@._copied_mail;
     files integer;
     mail bigint;
     reason text;
     remedy text;
 BEGIN
     -- Locked, so that two sessions count one after the other.
-    SELECT o.state, o.message_id, o.attachment_bytes, o.token_id IS NOT NULL OR o.kind IN ('activation', 'password_recovery') AS has_link
+    SELECT o.state, o.attachment_bytes, o.token_id IS NOT NULL OR o.kind IN ('activation', 'password_recovery') AS has_link
     INTO original
     FROM @extschema@.outbox o
     WHERE o.id = mailroom_send_again.id
@@ -71,13 +98,7 @@ BEGIN
             DETAIL = reason,
             HINT = remedy;
     END IF;
-    SELECT c.* INTO copy FROM @extschema@._copied_mail c WHERE c.message_id = original.message_id;
-    copy.message_id := @extschema@._message_id();
-    copy.item_key := NULL;
-    copy.send_at := now();
-    copy.expires_at := CASE WHEN copy.expires_at > clock_timestamp() THEN copy.expires_at END;
-    INSERT INTO @extschema@._copied_mail VALUES (copy.*);
-    SELECT o.id INTO mail FROM @extschema@.outbox o WHERE o.message_id = copy.message_id;
+    mail := @extschema@._copy_mail(id);
     IF mail IS NULL THEN
         -- A trigger of the application kept it out.
         RETURN NULL;

@@ -159,6 +159,7 @@ GRANT EXECUTE ON FUNCTION
     @extschema@._bare_addresses(text[]),
     @extschema@._search_keys(text[]),
     @extschema@._message_id(),
+    @extschema@._copy_mail(bigint),
     @extschema@._receive(text, text, text, bytea),
     @extschema@._read_report(text, text),
     @extschema@._record_events(text, jsonb),
