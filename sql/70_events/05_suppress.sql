@@ -11,6 +11,7 @@ RETURN CASE bounces WHEN 1 THEN interval '3 days' WHEN 2 THEN interval '30 days'
 COMMENT ON FUNCTION @extschema@._bounce_term(integer) IS
     'Internal. For how long an address is suppressed that has bounced this many times.';
 
+-- Long because one statement decides what each event means for its address.
 CREATE FUNCTION @extschema@._suppress_by_events(events bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
