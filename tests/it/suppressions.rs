@@ -132,6 +132,8 @@ fn mailboxes_that_bounced_for_two_days_get_mail_again() {
         );
         post.client.execute(&report, &[]).unwrap();
     };
+    let before = "UPDATE outbox SET created_at = now() - interval '4 days'";
+    post.client.execute(before, &[]).unwrap();
     // Half of them three days ago, half of them now.
     report(&mut post, "bounced", "id % 2 = 0", "73 hours");
     report(&mut post, "bounced", "id % 2 = 1", "1 hour");

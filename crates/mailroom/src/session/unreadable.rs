@@ -65,7 +65,7 @@ fn contents() -> String {
     let columns = claim.find("\nFROM ").map_or(claim, |end| &claim[..end]);
     format!(
         "{columns}\nFROM outbox o \
-         CROSS JOIN LATERAL _claim_rows(ARRAY[o.ctid], $2, now(), interval '1 minute') c \
+         CROSS JOIN LATERAL _claim_rows(ARRAY[o.ctid], '{{}}'::tid[], $2, now(), interval '1 minute') c \
          WHERE o.id = $1"
     )
 }
