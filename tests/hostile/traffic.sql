@@ -228,7 +228,7 @@ SELECT * FROM @s@.mailroom_version();
 
 DO $$ BEGIN PERFORM @s@._require_library('99.0.0'::pg_catalog.text); EXCEPTION WHEN object_not_in_prerequisite_state THEN NULL; END $$;
 
-INSERT INTO @s@.budgets (period, amount, reserved_share) VALUES ('hour', 3, 0.5), ('month', 1000, 0);
+INSERT INTO @s@.budgets (period, amount, reserved_share) VALUES ('day', 3, 0.5), ('month', 1000, 0);
 
 SELECT @s@.mailroom_send(
     'c@example.com'::pg_catalog.text, 'S'::pg_catalog.text, 'T'::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text,

@@ -159,6 +159,9 @@ fn what_a_killed_worker_had_sent_is_not_sent_again() {
     post.cluster.start_server();
     post.client = post.cluster.connect("app");
     let body = payload(&mut post.client, "S", DELIVERY);
+    // So that it does not send before the event has come.
+    let pause = "SELECT mailroom_pause()";
+    post.client.batch_execute(pause).unwrap();
     post.cluster.append(
         "postgresql.auto.conf",
         &format!("mailroom.transports_file = '{FILE}'\n"),
@@ -177,7 +180,7 @@ fn what_a_killed_worker_had_sent_is_not_sent_again() {
         news("recorded", 1)
     );
     post.client
-        .batch_execute("SELECT mailroom_wake_worker()")
+        .batch_execute("SELECT mailroom_resume()")
         .unwrap();
     post.wait_for("state = 'sent'", 1);
     assert_eq!(receiver.requests(), 1);
