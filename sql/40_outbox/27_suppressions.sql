@@ -174,12 +174,10 @@ BEGIN
             HINT = 'Leave it out for manual.';
     END IF;
     PERFORM @extschema@._check_suppression(addresses, list);
-    IF list <> '' THEN
-        RETURN @extschema@._suppress_on_list(addresses, list, reason, until);
-    ELSIF has_function_privilege('@extschema@._suppress(text[], text, @extschema@.suppression_reason, timestamptz)', 'EXECUTE') THEN
+    IF list = '' AND has_function_privilege('@extschema@._suppress(text[], text, @extschema@.suppression_reason, timestamptz)', 'EXECUTE') THEN
         RETURN @extschema@._suppress(addresses, list, reason, until);
     END IF;
-    -- Which says why not.
+    -- Of a list; for all mail it says why not.
     RETURN @extschema@._suppress_on_list(addresses, list, reason, until);
 END;
 $$;

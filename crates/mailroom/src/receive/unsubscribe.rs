@@ -19,9 +19,37 @@ use crate::http_server::{Answer, Exchange, with};
 /// Maximum size of a form: that of RFC 8058 has 26 bytes.
 const FORM_MAX: usize = 16 * 1024;
 
-const ASK: &str = include_str!("unsubscribe/ask.html");
-const DONE: &str = include_str!("unsubscribe/done.html");
-const WRONG: &str = include_str!("unsubscribe/wrong.html");
+/// A page with this title and contents.
+macro_rules! html {
+    ($title:literal, $contents:literal) => {
+        concat!(
+            include_str!("unsubscribe/begin.html"),
+            "<title>",
+            $title,
+            "</title>\n",
+            include_str!("unsubscribe/style.html"),
+            $contents,
+            include_str!("unsubscribe/end.html"),
+        )
+    };
+}
+
+const ASK: &str = html!(
+    "Unsubscribe",
+    "<h1>Unsubscribe?</h1>\n\
+     <p>You will get no more mail of this list.</p>\n\
+     <form method=\"post\"><button>Unsubscribe</button></form>\n"
+);
+const DONE: &str = html!(
+    "Unsubscribed",
+    "<h1>You are unsubscribed</h1>\n\
+     <p>You will get no more mail of this list.</p>\n"
+);
+const WRONG: &str = html!(
+    "Link not valid",
+    "<h1>This link is not valid</h1>\n\
+     <p>Please open the link in the mail once more, whole.</p>\n"
+);
 
 /// Nothing is loaded, and the form is posted to where the page is from. Neither a cache nor another site learns of the link.
 const HEADERS: [(hyper::header::HeaderName, &str); 4] = [
