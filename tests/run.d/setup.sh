@@ -1,12 +1,12 @@
 # Tools, packages and programs of others, and the server that is built for. Part of tests/run.
 # shellcheck shell=bash
 
-# What is run as root to install packages. Debian's server package makes a
+# What is run as root to install and remove packages. Debian's server package makes a
 # cluster, and others start what they install as a service. Neither is
-# wanted, so they are told not to. Nothing of the machine's is removed: where a
-# package conflicts with one that is there, apt-get fails and says so.
+# wanted, so they are told not to; nor to stop, at their removal, what does not
+# run, which fails.
 # shellcheck disable=SC2016
-install_as_root='
+apt_as_root='
     set -e
     drop_in=/etc/postgresql-common/createcluster.d/mailroom-setup.conf
     mkdir -p "${drop_in%/*}"
@@ -19,8 +19,8 @@ install_as_root='
         chmod 755 "$policy"
     fi
     export DEBIAN_FRONTEND=noninteractive
-    apt-get update
-    apt-get -o DPkg::Lock::Timeout=300 install --yes --no-remove --no-install-recommends "$@"
+    [ "$1" != install ] || apt-get update
+    apt-get -o DPkg::Lock::Timeout=300 --yes --no-install-recommends "$@"
 '
 
 is_installed() {
@@ -28,7 +28,8 @@ is_installed() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# Installs those of the given packages that are not there.
+# Installs those of the given packages that are not there. Nothing of the machine's is removed: where a package
+# conflicts with one that is there, apt-get fails and says so.
 need_packages() {
     local package missing=() sudo=()
     if ! command -v dpkg-query >/dev/null; then
@@ -47,7 +48,7 @@ need_packages() {
         sudo=(sudo -n)
     fi
     quietly packages "installing ${missing[*]}" \
-        "${sudo[@]}" bash -c "$install_as_root" install "${missing[@]}"
+        "${sudo[@]}" bash -c "$apt_as_root" apt install --no-remove "${missing[@]}"
 }
 
 need_cargo() {
@@ -199,7 +200,7 @@ forget() {
     done
     [ ${#found[@]} -eq 0 ] ||
         quietly forget "removing ${found[*]}" \
-            env DEBIAN_FRONTEND=noninteractive apt-get remove --yes "${found[@]}"
+            bash -c "$apt_as_root" apt remove "${found[@]}"
 }
 
 setup() {
