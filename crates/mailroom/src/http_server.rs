@@ -1,10 +1,16 @@
 //! A small server of HTTP/1.1 on one thread, without TLS. A [`Handler`] decides what a request means.
 //!
+//! | module | owns |
+//! |---|---|
+//! | `exchange` | a request, its limits, and the answer |
+//! | `program` | a program that serves until a signal stops it |
+//!
 //! What a client can make it hold is bounded: connections, their heads, bodies, and the time of each. A few requests are
 //! answered at a time; others wait for their turn.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,9 +25,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 mod exchange;
+mod program;
 
 use self::exchange::Turns;
 pub use self::exchange::{Answer, Exchange, Turn, text, with};
+pub use self::program::run as serve;
 use crate::control::Control;
 use crate::log::{Log, Throttle};
 
@@ -38,7 +46,7 @@ const LAST_TIME: Duration = Duration::from_secs(90);
 /// How long a client that still sends may read the answer before the connection is reset.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 /// How long connections have for their answers after a stop.
-pub const STOP_TIME: Duration = Duration::from_secs(5);
+const STOP_TIME: Duration = Duration::from_secs(5);
 /// The pause after the system has refused a connection.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 
@@ -46,16 +54,24 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 pub trait Handler: 'static {
     /// The answer to a request.
     fn answer(&self, exchange: Exchange) -> impl Future<Output = Answer>;
+
+    /// Gets ready before the first request; returns whether to serve at all.
+    fn check(&self) -> impl Future<Output = bool> {
+        std::future::ready(true)
+    }
+
+    /// Reads files again.
+    fn reload(&self) {}
+
+    /// Ends after the last request.
+    fn close(&self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
 }
 
 /// Serves until it is told to stop, and then until all requests are answered, for [`STOP_TIME`] at most. Must be called
 /// within a `LocalSet`.
-pub async fn run<H: Handler>(
-    listener: TcpListener,
-    handler: Rc<H>,
-    log: Log,
-    mut control: Control,
-) {
+async fn run<H: Handler>(listener: TcpListener, handler: Rc<H>, log: Log, mut control: Control) {
     let turns = Turns::default();
     let mut refusals = Throttle::default();
     let mut connections = JoinSet::new();
@@ -65,9 +81,9 @@ pub async fn run<H: Handler>(
             () = control.stopped() => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < CONNECTIONS => match accepted {
-                Ok((stream, _)) => {
-                    let (handler, turns) = (Rc::clone(&handler), turns.clone());
-                    connections.spawn_local(serve(stream, handler, turns, control.clone()));
+                Ok((stream, peer)) => {
+                    let shared = (Rc::clone(&handler), turns.clone());
+                    connections.spawn_local(attend(stream, peer.ip(), shared, control.clone()));
                 }
                 Err(error) => {
                     if refusals.pass(std::time::Instant::now()).is_some() {
@@ -84,11 +100,16 @@ pub async fn run<H: Handler>(
 }
 
 /// Serves a connection until either side closes it.
-async fn serve<H: Handler>(stream: TcpStream, handler: Rc<H>, turns: Turns, mut control: Control) {
+async fn attend<H: Handler>(
+    stream: TcpStream,
+    peer: IpAddr,
+    (handler, turns): (Rc<H>, Turns),
+    mut control: Control,
+) {
     // An answer is one write, which must not wait for more.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let exchange = Exchange::new(request, turns.clone());
+        let exchange = Exchange::new(request, peer, turns.clone());
         let handler = Rc::clone(&handler);
         Box::pin(async move { Ok::<_, Infallible>(handler.answer(exchange).await) })
     });

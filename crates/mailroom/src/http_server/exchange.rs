@@ -1,5 +1,6 @@
 //! A request, and the answer to it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +100,7 @@ async fn turn(turns: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Answer> {
 pub struct Exchange {
     head: Parts,
     body: Incoming,
+    peer: IpAddr,
     turns: Turns,
 }
 
@@ -110,9 +112,23 @@ pub struct Whole {
 }
 
 impl Exchange {
-    pub(super) fn new(request: Request<Incoming>, turns: Turns) -> Self {
+    pub(super) fn new(request: Request<Incoming>, peer: IpAddr, turns: Turns) -> Self {
         let (head, body) = request.into_parts();
-        Self { head, body, turns }
+        Self {
+            head,
+            body,
+            peer,
+            turns,
+        }
+    }
+
+    /// The address from which the connection was made.
+    pub fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    pub fn headers(&self) -> &HeaderMap {
+        &self.head.headers
     }
 
     pub fn method(&self) -> &Method {

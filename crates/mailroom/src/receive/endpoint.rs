@@ -62,6 +62,32 @@ impl Handler for Endpoint {
             },
         }
     }
+
+    /// Connects to each database; returns whether the role may report events wherever it was connected to.
+    async fn check(&self) -> bool {
+        self.transports.tell(&self.log);
+        let mut all = JoinSet::new();
+        for database in &self.databases {
+            let database = Rc::clone(database);
+            all.spawn_local(async move { database.check().await });
+        }
+        let mut may_report = true;
+        while let Some(one) = all.join_next().await {
+            may_report &= one.unwrap_or(true);
+        }
+        may_report
+    }
+
+    fn reload(&self) {
+        self.transports.reload(&self.log);
+    }
+
+    /// Closes all connections.
+    async fn close(&self) {
+        for database in &self.databases {
+            database.close().await;
+        }
+    }
 }
 
 impl Endpoint {
@@ -74,11 +100,6 @@ impl Endpoint {
             sns: Sns::default(),
             refusals: RefCell::default(),
         }
-    }
-
-    /// Reads the transports file again.
-    pub fn reload(&self) {
-        self.transports.reload(&self.log);
     }
 
     /// The database of a link, by the name in its path: the only one needs none.
@@ -239,28 +260,6 @@ impl Endpoint {
                 _ => format!("Since the last such line, {left_out} more were left out."),
             };
             self.log.warn(&what, &detail, "");
-        }
-    }
-
-    /// Connects to each database; returns whether the role may report events wherever it was connected to.
-    pub async fn check(&self) -> bool {
-        self.transports.tell(&self.log);
-        let mut all = JoinSet::new();
-        for database in &self.databases {
-            let database = Rc::clone(database);
-            all.spawn_local(async move { database.check().await });
-        }
-        let mut may_report = true;
-        while let Some(one) = all.join_next().await {
-            may_report &= one.unwrap_or(true);
-        }
-        may_report
-    }
-
-    /// Closes all connections.
-    pub async fn close(&self) {
-        for database in &self.databases {
-            database.close().await;
         }
     }
 }
