@@ -69,6 +69,7 @@ pub struct Target {
     pub tls: Tls,
     database: String,
     passfile: Option<PathBuf>,
+    names_role: bool,
 }
 
 /// A host of a database, and the configuration of a connection to it.
@@ -140,8 +141,23 @@ impl Target {
             places,
             database: database.to_owned(),
             passfile: get("passfile").map(PathBuf::from).or_else(in_home),
+            names_role: ["user", "password", "passfile"]
+                .iter()
+                .any(|name| options.contains_key(*name)),
             config,
         })
+    }
+
+    /// Whether a role, or its password, came with the parameters.
+    pub fn names_role(&self) -> bool {
+        self.names_role
+    }
+
+    /// The same for this role with this password.
+    pub fn of_role(&self, role: &str, password: &str) -> Self {
+        let mut target = self.clone();
+        target.config.user(role).password(password);
+        target
     }
 
     /// The hosts. The password file is read each time, because passwords change.

@@ -241,26 +241,8 @@ impl Session {
         &mut self,
         body: impl AsyncFnOnce(&Client) -> Result<R, DatabaseError>,
     ) -> Result<R, DatabaseError> {
-        let client = &self.client;
-        let [timeout, lock_timeout] = [STATEMENT_TIMEOUT, LOCK_TIMEOUT].map(milliseconds);
-        let settings: [Parameter<'_>; 3] = [
-            (&self.path, Type::TEXT),
-            (&timeout, Type::TEXT),
-            (&lock_timeout, Type::TEXT),
-        ];
-        let work = async {
-            client.batch_execute(BEGIN).await?;
-            let set = include_str!("../sql/transaction.sql");
-            let done = match client.execute_typed(set, &settings).await {
-                Ok(_) => body(client).await,
-                Err(error) => Err(error.into()),
-            };
-            let is_good = done.is_ok();
-            client
-                .batch_execute(if is_good { "COMMIT" } else { "ROLLBACK" })
-                .await?;
-            done
-        };
+        let limits = (STATEMENT_TIMEOUT, LOCK_TIMEOUT);
+        let work = in_sequence(&self.client, BEGIN, &self.path, limits, body);
         let done = bounded(&self.runtime, &self.control, STATEMENT_TIMEOUT, work);
         self.is_broken |= done.is_none();
         let done = done.unwrap_or_else(|| Err(DatabaseError::lost(NO_ANSWER)));
@@ -357,6 +339,34 @@ pub async fn in_transaction<R>(
     let done = done?;
     ended?;
     Ok(done)
+}
+
+/// Runs a transaction whose statements wait for each other; it begins as said.
+///
+/// # Errors
+/// As [`in_transaction`].
+pub async fn in_sequence<R, E: From<tokio_postgres::Error>>(
+    client: &Client,
+    begin: &str,
+    path: &str,
+    (limit, lock_limit): (Duration, Duration),
+    body: impl AsyncFnOnce(&Client) -> Result<R, E>,
+) -> Result<R, E> {
+    let [limit, lock_limit] = [limit, lock_limit].map(milliseconds);
+    let settings: [Parameter<'_>; 3] = [
+        (&path, Type::TEXT),
+        (&limit, Type::TEXT),
+        (&lock_limit, Type::TEXT),
+    ];
+    client.batch_execute(begin).await?;
+    let set = include_str!("../sql/transaction.sql");
+    let done = match client.execute_typed(set, &settings).await {
+        Ok(_) => body(client).await,
+        Err(error) => Err(error.into()),
+    };
+    let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    client.batch_execute(end).await?;
+    done
 }
 
 /// Runs a future with a time limit, which is shorter after a stop; `None` at the limit.

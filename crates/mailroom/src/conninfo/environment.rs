@@ -37,6 +37,14 @@ impl Environment {
             ..self
         }
     }
+
+    /// The same without a role and its password.
+    pub fn without_credentials(mut self) -> Self {
+        for name in ["PGUSER", "PGPASSWORD", "PGPASSFILE"] {
+            self.variables.remove(name);
+        }
+        self
+    }
 }
 
 /// The name of the user that this process runs as.

@@ -3,6 +3,7 @@
 //! As libpq does: each address of each host has `connect_timeout` for the connection, TLS, authentication and the check
 //! of `target_session_attrs`, so that a host that is silent keeps no other from its turn.
 
+mod first_message;
 #[cfg(test)]
 mod tests;
 
@@ -18,10 +19,11 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use self::first_message::FirstMessage;
+pub use self::first_message::Refused;
 use super::ConnectionEvent;
 use crate::conninfo::{self, Target};
 use crate::database_error::DatabaseError;
@@ -41,6 +43,24 @@ type TlsConfig = Result<MakeRustlsConnect, String>;
 /// # Errors
 /// Why none can be used.
 pub async fn connect(target: &Target) -> Result<Connected, DatabaseError> {
+    connect_to(target, None).await
+}
+
+/// The same for a user who has given a password: a server that asks for none is refused, since it lets any user in as
+/// this role, and so is one that wants it in clear text over a connection that others may read.
+///
+/// # Errors
+/// Why none can be used, and what was refused, if that is why.
+pub async fn log_in(target: &Target) -> Result<Connected, (DatabaseError, Option<Refused>)> {
+    let first = FirstMessage::new(target);
+    let connected = connect_to(target, Some(&first)).await;
+    connected.map_err(|failure| (failure, first.refused()))
+}
+
+async fn connect_to(
+    target: &Target,
+    first: Option<&FirstMessage>,
+) -> Result<Connected, DatabaseError> {
     // The files are not read for a connection without TLS.
     let tls = LazyCell::new(|| target.tls.client_config().map(MakeRustlsConnect::new));
     let limit = target.connect_timeout();
@@ -64,7 +84,7 @@ pub async fn connect(target: &Target) -> Result<Connected, DatabaseError> {
         };
         let is_one = addresses.len() == 1;
         for config in addresses {
-            match within(limit, attempt(&config, || (*tls).clone())).await {
+            match within(limit, attempt(&config, || (*tls).clone(), first)).await {
                 Ok(connected) => return Ok(connected),
                 Err(failure) => {
                     // As in libpq: a server that refuses the role is the one that is meant.
@@ -127,13 +147,14 @@ async fn resolve(config: &Config) -> Result<Vec<Config>, DatabaseError> {
 async fn attempt(
     config: &Config,
     tls: impl FnOnce() -> TlsConfig,
+    first: Option<&FirstMessage>,
 ) -> Result<Connected, DatabaseError> {
     let mode = config.get_ssl_mode();
     if mode == SslMode::Disable {
-        return Ok(open(config, NoTls).await?);
+        return open_without_tls(config, first).await;
     }
     let (with_tls, is_of_tls) = match tls() {
-        Ok(tls) => match open(config, tls).await {
+        Ok(tls) => match open_with_tls(config, tls, first).await {
             Ok(connected) => return Ok(connected),
             Err(error) => {
                 let is_of_tls = is_of_tls(&error);
@@ -148,8 +169,8 @@ async fn attempt(
     }
     let mut config = config.clone();
     config.ssl_mode(SslMode::Disable);
-    open(&config, NoTls).await.map_err(|error| {
-        let without = DatabaseError::from(error);
+    let opened = open_without_tls(&config, first).await;
+    opened.map_err(|without| {
         if without.to_string() == with_tls.to_string() {
             return with_tls;
         }
@@ -183,18 +204,45 @@ fn hint(error: &tokio_postgres::Error) -> &'static str {
     }
 }
 
-async fn open<T>(config: &Config, tls: T) -> Result<Connected, tokio_postgres::Error>
+async fn open_with_tls(
+    config: &Config,
+    tls: MakeRustlsConnect,
+    first: Option<&FirstMessage>,
+) -> Result<Connected, tokio_postgres::Error> {
+    let Some(first) = first else {
+        return Ok(drive(config.connect(tls).await?));
+    };
+    // With `prefer`, the library would go on without TLS, and unwatched.
+    let mut config = config.clone();
+    config.ssl_mode(SslMode::Require);
+    Ok(drive(config.connect(first.watch(tls)).await?))
+}
+
+async fn open_without_tls(
+    config: &Config,
+    first: Option<&FirstMessage>,
+) -> Result<Connected, DatabaseError> {
+    match first {
+        None => Ok(drive(config.connect(NoTls).await?)),
+        Some(first) => {
+            let stream = first.dial(config).await?;
+            Ok(drive(config.connect_raw(stream, NoTls).await?))
+        }
+    }
+}
+
+/// Leaves a connection to a task.
+fn drive<S, T>((client, connection): (Client, Connection<S, T>)) -> Connected
 where
-    T: MakeTlsConnect<Socket>,
-    T::Stream: Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (client, connection) = config.connect(tls).await?;
     let (sender, events) = unbounded_channel();
-    Ok(Connected {
+    Connected {
         client,
         events,
         connection: tokio::spawn(receive(connection, sender)),
-    })
+    }
 }
 
 /// Drives a connection, and forwards its events until it ends.
