@@ -13,8 +13,9 @@ use crate::log::Format;
 pub const HELP: &str = include_str!("help.txt");
 /// The default of `--poll`: how often a database is asked for due mail without a notification.
 const POLL: Duration = Duration::from_secs(5);
-/// The default port of `--listen`, on this machine.
+/// The default ports of `--listen`, on this machine: of `receive`, and of `serve`.
 const PORT: u16 = 8025;
+const PAGE_PORT: u16 = 8425;
 
 /// A command.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub enum Command {
     Receive(Receive),
     /// `mailroom report`.
     Report(Report),
+    /// `mailroom serve`.
+    Serve(Serve),
 }
 
 /// Arguments of `mailroom send`.
@@ -83,6 +86,21 @@ pub struct Report {
     pub transport: String,
 }
 
+/// Arguments of `mailroom serve`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Serve {
+    /// Databases in the syntax of libpq, without user and password.
+    pub databases: Vec<String>,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// The URL by which people reach it.
+    pub url: Option<String>,
+    /// Whether a proxy adds the address of the browser to `X-Forwarded-For`.
+    pub is_behind_proxy: bool,
+    /// The format of the log.
+    pub format: Format,
+}
+
 /// The commands that have options.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Name {
@@ -90,6 +108,7 @@ enum Name {
     Check,
     Receive,
     Report,
+    Serve,
 }
 
 /// The options that were given, of any command.
@@ -103,6 +122,7 @@ struct Given {
     poll: Duration,
     format: Format,
     listen: SocketAddr,
+    url: Option<String>,
     is_behind_proxy: bool,
 }
 
@@ -126,12 +146,17 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
         "check" => options(&mut parser, Name::Check),
         "receive" => options(&mut parser, Name::Receive),
         "report" => options(&mut parser, Name::Report),
-        _ => Err("the command is none of send, check, receive and report".to_owned()),
+        "serve" => options(&mut parser, Name::Serve),
+        _ => Err("the command is none of send, check, receive, report and serve".to_owned()),
     }
 }
 
 /// Parses the arguments of a command.
 fn options(parser: &mut Parser, name: Name) -> Result<Command, String> {
+    let port = match name {
+        Name::Serve => PAGE_PORT,
+        _ => PORT,
+    };
     let mut given = Given {
         databases: Vec::new(),
         transports: None,
@@ -141,7 +166,8 @@ fn options(parser: &mut Parser, name: Name) -> Result<Command, String> {
         uses_notifications: true,
         poll: POLL,
         format: Format::default(),
-        listen: (Ipv4Addr::LOCALHOST, PORT).into(),
+        listen: (Ipv4Addr::LOCALHOST, port).into(),
+        url: None,
         is_behind_proxy: false,
     };
     while let Some(argument) = parser.next().map_err(|error| tell(&error))? {
@@ -153,7 +179,9 @@ fn options(parser: &mut Parser, name: Name) -> Result<Command, String> {
             Arg::Long("transport") if name == Name::Report => {
                 given.transport = Some(text(parser, "--transport")?);
             }
-            Arg::Short('t') | Arg::Long("transports") if name != Name::Report => {
+            Arg::Short('t') | Arg::Long("transports")
+                if !matches!(name, Name::Report | Name::Serve) =>
+            {
                 let value = parser.value().map_err(|error| tell(&error))?;
                 // The names in the file are relative to its directory, and some must be absolute.
                 let path = std::path::absolute(value)
@@ -165,14 +193,17 @@ fn options(parser: &mut Parser, name: Name) -> Result<Command, String> {
             Arg::Long("poll") if name == Name::Send => {
                 given.poll = seconds(&text(parser, "--poll")?)?;
             }
-            Arg::Long("log-format") if matches!(name, Name::Send | Name::Receive) => {
+            Arg::Long("log-format") if matches!(name, Name::Send | Name::Receive | Name::Serve) => {
                 given.format = format(&text(parser, "--log-format")?)?;
             }
             Arg::Long("to") if name == Name::Check => given.to = Some(text(parser, "--to")?),
-            Arg::Long("listen") if name == Name::Receive => {
+            Arg::Long("listen") if matches!(name, Name::Receive | Name::Serve) => {
                 given.listen = address(&text(parser, "--listen")?)?;
             }
-            Arg::Long("behind-proxy") if name == Name::Receive => given.is_behind_proxy = true,
+            Arg::Long("url") if name == Name::Serve => given.url = Some(text(parser, "--url")?),
+            Arg::Long("behind-proxy") if matches!(name, Name::Receive | Name::Serve) => {
+                given.is_behind_proxy = true;
+            }
             Arg::Value(_) => {
                 // It may be a database, with a password in it.
                 return Err("there is an argument without an option before it".to_owned());
@@ -226,6 +257,13 @@ impl Given {
                 transport: self
                     .transport
                     .ok_or("--transport is missing: it names a transport".to_owned())?,
+            }),
+            Name::Serve => Command::Serve(Serve {
+                databases: self.databases,
+                listen: self.listen,
+                url: self.url,
+                is_behind_proxy: self.is_behind_proxy,
+                format: self.format,
             }),
         })
     }

@@ -1,5 +1,5 @@
-//! `mailroom`: delivers the mail of databases with the extension mailroom over connections, and takes what providers tell of
-//! it.
+//! `mailroom`: delivers the mail of databases with the extension mailroom over connections, takes what providers tell of
+//! it, and shows both to people.
 //!
 //! | module | owns |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `check` | `mailroom check` |
 //! | `receive` | `mailroom receive` |
 //! | `report` | `mailroom report` |
-//! | `report` | `mailroom report` |
+//! | `serve` | `mailroom serve` |
 //! | `http_server` | a server of HTTP |
 //! | `signals` | the signals |
 //! | `control` | what signals ask for |
@@ -33,6 +33,7 @@ mod readable_fd;
 mod receive;
 mod report;
 mod send;
+mod serve;
 mod service;
 mod session;
 mod signals;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Ok(Command::Check(arguments)) => check::run(&arguments),
         Ok(Command::Receive(arguments)) => receive::run(&arguments),
         Ok(Command::Report(arguments)) => report::run(&arguments),
+        Ok(Command::Serve(arguments)) => serve::run(&arguments),
         Err(problem) => {
             let _ = writeln!(
                 std::io::stderr(),

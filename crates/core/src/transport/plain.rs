@@ -4,12 +4,14 @@
 //! elements are shown and where lines break, and [`writer`] writes the text. Hidden elements, styles and scripts are left
 //! out; the target of a link follows its text in parentheses.
 
+mod links;
 mod nodes;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod writer;
 
+pub use links::links;
 use nodes::{Element, Node, Step};
 use writer::Writer;
 

@@ -1,0 +1,126 @@
+//! A database, and logging in to it.
+
+use std::rc::Rc;
+
+use zeroize::Zeroizing;
+
+use super::connection::{Access, Connection, Failure, NotOpened};
+use super::rights::Rights;
+use crate::conninfo::Target;
+use crate::log::Log;
+use crate::session::connect::Refused;
+
+/// A database that people log in to.
+pub struct Database {
+    target: Target,
+    /// Its name in paths and in the log.
+    pub label: String,
+    pub log: Log,
+}
+
+/// Why a role was not logged in: what the page says.
+#[derive(Debug, Default)]
+pub struct NotLoggedIn {
+    pub message: String,
+    pub hint: String,
+    /// For the log only.
+    pub reason: String,
+}
+
+impl Database {
+    pub fn new(target: Target, label: String, log: &Log) -> Self {
+        Self {
+            target,
+            log: log.of_database(&label),
+            label,
+        }
+    }
+
+    /// Connects as a role.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub async fn open(&self, role: &str, password: &str) -> Result<Connection, NotOpened> {
+        Connection::open(&self.target.of_role(role, password)).await
+    }
+
+    /// Logs a role in; returns what it may do.
+    ///
+    /// # Errors
+    /// What the page says.
+    pub async fn log_in(
+        &self,
+        role: &str,
+        password: &Zeroizing<String>,
+    ) -> Result<(Connection, Rc<Rights>), NotLoggedIn> {
+        let opened = self.open(role, password).await;
+        let connection = opened.map_err(|failure| not_opened(role, failure))?;
+        let found = connection
+            .transaction(Access::Read, async |statements| {
+                Rights::find(statements).await
+            })
+            .await;
+        let rights = match found {
+            Ok((rights, _)) => rights,
+            Err(failure) => return Err(not_found(&failure)),
+        };
+        if rights.is_superuser {
+            return Err(NotLoggedIn {
+                message: "Superusers do not log in here.".to_owned(),
+                hint: "Use a role that may do what is needed and no more: \
+                       CREATE ROLE ann LOGIN PASSWORD '…' IN ROLE mailroom_admin;"
+                    .to_owned(),
+                reason: "a superuser".to_owned(),
+            });
+        }
+        if !rights.is_member() {
+            return Err(NotLoggedIn {
+                message: format!("Role \"{role}\" is a member of none of mailroom's roles."),
+                hint: "GRANT mailroom_support, mailroom_monitor or mailroom_admin to it."
+                    .to_owned(),
+                reason: "a member of none of mailroom's roles".to_owned(),
+            });
+        }
+        Ok((connection, Rc::new(rights)))
+    }
+}
+
+/// What a stranger may learn: nothing about hosts, and the same for a role that does not exist.
+fn not_opened(role: &str, failure: NotOpened) -> NotLoggedIn {
+    match failure {
+        NotOpened::Unsafe(Refused::NoPassword) => NotLoggedIn {
+            message: format!("This server lets \"{role}\" in without a password from here."),
+            hint: "Then anybody is anybody. Have a line with scram-sha-256 for this address in pg_hba.conf."
+                .to_owned(),
+            reason: "the server asks for no password".to_owned(),
+        },
+        NotOpened::Unsafe(Refused::ClearText) => NotLoggedIn {
+            message: "This server wants passwords in clear text, over a connection that others may read."
+                .to_owned(),
+            hint: "Have sslmode=verify-full in --database.".to_owned(),
+            reason: "the server wants the password in clear text".to_owned(),
+        },
+        NotOpened::Refused(error) => NotLoggedIn {
+            message: "Role or password is wrong, or the role may not log in from here.".to_owned(),
+            hint: String::new(),
+            reason: error.to_string(),
+        },
+        NotOpened::Unusable(error) => NotLoggedIn {
+            message: "The database cannot be used now.".to_owned(),
+            hint: String::new(),
+            reason: error.to_string(),
+        },
+    }
+}
+
+fn not_found(failure: &Failure) -> NotLoggedIn {
+    let reason = match failure {
+        Failure::Gone(error) | Failure::LoggedOut(error) => error.to_string(),
+        Failure::Statement(statement) => statement.message.clone(),
+    };
+    NotLoggedIn {
+        message: "The database cannot be used now.".to_owned(),
+        hint: String::new(),
+        reason,
+    }
+}

@@ -1,0 +1,474 @@
+//! The answer to each request.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use hyper::header::{ALLOW, HeaderMap, HeaderValue, REFRESH, RETRY_AFTER, SET_COOKIE};
+use hyper::{Method, StatusCode};
+use maud::html;
+use tokio::task::spawn_local;
+use zeroize::Zeroizing;
+
+use super::connection::{Access, Failure};
+use super::database::Database;
+use super::form::Form;
+use super::layout::{Section, View, document};
+use super::pages::{self, Shown};
+use super::response::{html, plain, see_other};
+use super::route::{self, Act, Route};
+use super::sessions::{Notice, Session, Sessions};
+use super::site::{Misplaced, Site, cookies, encoded};
+use super::{assets, attempts::Attempts};
+use crate::http_server::{Answer, Exchange, Handler, text, with};
+use crate::log::Log;
+
+/// Maximum size of a form.
+const FORM_MAX: usize = 64 * 1024;
+/// How often what is not used is closed.
+const SWEEP: Duration = Duration::from_secs(5);
+/// The header of a page that renews itself.
+const RENEWAL: &str = "mailroom-refresh";
+
+/// All pages of all databases.
+pub struct Pages {
+    site: Site,
+    assets: String,
+    is_behind_proxy: bool,
+    databases: Vec<Rc<Database>>,
+    sessions: Rc<Sessions>,
+    attempts: Attempts,
+    log: Log,
+}
+
+impl Handler for Pages {
+    async fn answer(&self, exchange: Exchange) -> Answer {
+        // Of any host, because whoever watches the program reaches it by its address.
+        if exchange.path() == "/-/health" {
+            return text(StatusCode::OK, "ok\n");
+        }
+        match self.site.check_host(exchange.headers()) {
+            Ok(()) => self.inside(exchange).await,
+            Err(Misplaced::NoHost) => plain(StatusCode::BAD_REQUEST, "the request names no host\n"),
+            Err(Misplaced::OtherHost) => plain(
+                StatusCode::MISDIRECTED_REQUEST,
+                "this host is not served here: --url names the one that is\n",
+            ),
+        }
+    }
+
+    async fn check(&self) -> bool {
+        let sessions = Rc::clone(&self.sessions);
+        spawn_local(async move {
+            loop {
+                tokio::time::sleep(SWEEP).await;
+                sessions.sweep();
+            }
+        });
+        true
+    }
+}
+
+/// A request of a database.
+struct Asked<'a> {
+    database: &'a Rc<Database>,
+    within: &'a str,
+    query: &'a str,
+    theme: Option<&'a str>,
+    headers: &'a HeaderMap,
+    peer: IpAddr,
+}
+
+impl Pages {
+    pub fn new(site: Site, is_behind_proxy: bool, databases: Vec<Rc<Database>>, log: Log) -> Self {
+        Self {
+            site,
+            assets: assets::version(),
+            is_behind_proxy,
+            databases,
+            sessions: Rc::default(),
+            attempts: Attempts::default(),
+            log,
+        }
+    }
+
+    /// Answers a request for a host of the site.
+    async fn inside(&self, exchange: Exchange) -> Answer {
+        let peer = self.client(&exchange);
+        let (method, path) = (exchange.method().clone(), exchange.path().to_owned());
+        let query = exchange.query().to_owned();
+        let whole = match exchange.read(FORM_MAX).await {
+            Ok(whole) => whole,
+            Err(answer) => return answer,
+        };
+        let Some(path) = self.site.inside(&path) else {
+            return self.unknown();
+        };
+        let theme = cookies(&whole.headers)
+            .filter(|(name, _)| *name == "mailroom-theme")
+            .map(|(_, value)| value)
+            .find(|value| ["light", "dark"].contains(value));
+        if let Some(rest) = path.strip_prefix("/-/") {
+            let asset = rest.split_once('/');
+            let asset = asset.filter(|(version, _)| *version == self.assets);
+            let found = asset.and_then(|(_, name)| assets::find(name));
+            return found.unwrap_or_else(|| self.unknown());
+        }
+        if path == "/" {
+            return self.databases(theme);
+        }
+        let Some((label, within)) = route::split(path) else {
+            return self.unknown();
+        };
+        let Some(database) = self.databases.iter().find(|one| one.label == label) else {
+            return self.unknown();
+        };
+        let asked = Asked {
+            database,
+            within,
+            query: &query,
+            theme,
+            headers: &whole.headers,
+            peer,
+        };
+        match (&method, route::page(within), route::act(within)) {
+            (&Method::GET | &Method::HEAD, Some(route), _) => self.get(&asked, route).await,
+            (&Method::POST, _, Some(act)) => self.post(&asked, act, &whole.body).await,
+            (_, Some(_), None) => other_method("GET, HEAD"),
+            (_, None, Some(_)) => other_method("POST"),
+            (_, Some(_), Some(_)) => other_method("GET, HEAD, POST"),
+            (_, None, None) => self.unknown(),
+        }
+    }
+
+    /// The address of the browser, as far as it can be told: the proxy adds it last.
+    fn client(&self, exchange: &Exchange) -> IpAddr {
+        let forwarded = exchange.headers().get_all("x-forwarded-for");
+        let last = forwarded
+            .into_iter()
+            .next_back()
+            .and_then(|value| value.to_str().ok());
+        let last = last.and_then(|value| value.rsplit(',').next()?.trim().parse().ok());
+        match last.filter(|_| self.is_behind_proxy) {
+            Some(address) => address,
+            None => exchange.peer(),
+        }
+    }
+
+    async fn get(&self, asked: &Asked<'_>, route: Route) -> Answer {
+        let is_renewal = asked.headers.contains_key(RENEWAL);
+        let session = self.session(asked, is_renewal);
+        if route == Route::LogIn {
+            return match session {
+                Some(_) => see_other(&self.site.path(&asked.database.label, "")),
+                None => self.log_in_page(asked, StatusCode::OK, None),
+            };
+        }
+        let Some(session) = session else {
+            return self.to_log_in(asked);
+        };
+        let rights = match session.rights().await {
+            Ok(rights) => rights,
+            Err(failure) => return self.failed(asked, &session, failure),
+        };
+        let here = match asked.query.is_empty() {
+            true => asked.within.to_owned(),
+            false => format!("{}?{}", asked.within, asked.query),
+        };
+        let view = View {
+            site: &self.site,
+            assets: &self.assets,
+            database: asked.database,
+            session: &session,
+            rights: &rights,
+            here: &here,
+            theme: asked.theme,
+        };
+        // The first page of the menu, for a role that does not see what is now.
+        let first = Section::first(&rights);
+        if route == Route::Now && !first.is_empty() {
+            return see_other(&view.path(first));
+        }
+        match pages::show(
+            &view,
+            route,
+            &Form::parse(asked.query.as_bytes()),
+            asked.headers,
+        )
+        .await
+        {
+            Ok(Shown::Page(page, clock)) => {
+                let notice = (!is_renewal).then(|| session.take_notice()).flatten();
+                html(StatusCode::OK, view.whole(&page, &clock, notice.as_ref()))
+            }
+            Ok(Shown::NotFound(page, clock)) => {
+                html(StatusCode::NOT_FOUND, view.whole(&page, &clock, None))
+            }
+            Ok(Shown::Answer(answer)) => answer,
+            Err(failure) => self.failed(asked, &session, failure),
+        }
+    }
+
+    async fn post(&self, asked: &Asked<'_>, act: Act, body: &[u8]) -> Answer {
+        if !self.site.is_own(asked.headers) {
+            return plain(
+                StatusCode::FORBIDDEN,
+                "this form came from another page: behind a proxy, --url has to be what the browser shows\n",
+            );
+        }
+        let form = Form::parse(body);
+        if act == Act::LogIn {
+            return self.log_in(asked, &form).await;
+        }
+        let Some(session) = self.session(asked, false) else {
+            return self.to_log_in(asked);
+        };
+        if !session.has_sent(form.raw("csrf")) {
+            return plain(
+                StatusCode::FORBIDDEN,
+                "this form is of another session: go back and reload\n",
+            );
+        }
+        if act == Act::LogOut {
+            return self.log_out(asked, &session);
+        }
+        let done = session.run(Access::Write, async |statements| {
+            pages::act(statements, act, &form).await
+        });
+        let (notice, to) = match done.await {
+            Ok((done, _)) => {
+                let what = format!("role \"{}\" {}", session.role, done.what);
+                asked.database.log.log(&what);
+                (done.notice, done.to)
+            }
+            Err(Failure::Statement(statement)) => {
+                if statement.sqlstate == "42501" {
+                    session.doubt_rights();
+                }
+                (pages::refusal(&statement), None)
+            }
+            Err(failure @ Failure::LoggedOut(_)) => return self.failed(asked, &session, failure),
+            Err(Failure::Gone(_)) => {
+                let notice = Notice {
+                    hint: "The connection was lost before the database answered: look whether it was done."
+                        .to_owned(),
+                    ..error("It is not known whether this was done.")
+                };
+                (notice, None)
+            }
+        };
+        session.leave(notice);
+        let back = form.get("back").filter(|back| route::is_page(back));
+        let to = to.or_else(|| back.map(str::to_owned)).unwrap_or_default();
+        see_other(&self.site.path(&asked.database.label, &to))
+    }
+
+    fn session(&self, asked: &Asked<'_>, is_renewal: bool) -> Option<Rc<Session>> {
+        let cookie = self.site.cookie(asked.headers)?;
+        self.sessions.find(cookie, asked.database, is_renewal)
+    }
+
+    /// Logs in whose role and password a form holds.
+    async fn log_in(&self, asked: &Asked<'_>, form: &Form) -> Answer {
+        let database = asked.database;
+        if let Some(wait) = self.attempts.count(asked.peer, Instant::now()) {
+            let notice = error("Too many attempts. Please wait a minute.");
+            let answer = self.log_in_page(asked, StatusCode::TOO_MANY_REQUESTS, Some(&notice));
+            return with(answer, RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+        }
+        let Some(role) = form.get("role") else {
+            let notice = error("Please give a role and its password.");
+            return self.log_in_page(asked, StatusCode::BAD_REQUEST, Some(&notice));
+        };
+        let password = Zeroizing::new(form.raw("password").to_owned());
+        let Some(_turn) = self.attempts.turn().await else {
+            let notice = error("Too many attempts at a time. Please try again.");
+            return self.log_in_page(asked, StatusCode::SERVICE_UNAVAILABLE, Some(&notice));
+        };
+        let logged_in = match database.log_in(role, &password).await {
+            Ok(logged_in) => logged_in,
+            Err(refused) => {
+                if let Some(left_out) = self.attempts.tell(asked.peer, Instant::now()) {
+                    let what = format!(
+                        "role \"{role}\" was not logged in from {}: {}",
+                        asked.peer, refused.reason
+                    );
+                    let detail = match left_out {
+                        0 => String::new(),
+                        _ => format!("Since the last such line, {left_out} more were left out."),
+                    };
+                    database.log.warn(&what, &detail, "");
+                }
+                let notice = Notice {
+                    hint: refused.hint,
+                    ..error(&refused.message)
+                };
+                return self.log_in_page(asked, StatusCode::FORBIDDEN, Some(&notice));
+            }
+        };
+        // An earlier session of this browser.
+        if let Some(cookie) = self.site.cookie(asked.headers) {
+            self.sessions.end(cookie);
+        }
+        let begun = self
+            .sessions
+            .begin(Rc::clone(database), role, password, logged_in);
+        let Some((_, id)) = begun else {
+            self.log.warn("the system has no random bytes", "", "");
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "try again later\n");
+        };
+        let what = format!("role \"{role}\" logged in from {}", asked.peer);
+        database.log.log(&what);
+        let next = form.get("next").filter(|next| route::is_page(next));
+        let answer = see_other(&self.site.path(&database.label, next.unwrap_or_default()));
+        self.with_cookie(answer, database, &id)
+    }
+
+    fn log_out(&self, asked: &Asked<'_>, session: &Session) -> Answer {
+        if let Some(cookie) = self.site.cookie(asked.headers) {
+            self.sessions.end(cookie);
+        }
+        let what = format!("role \"{}\" logged out", session.role);
+        asked.database.log.log(&what);
+        let answer = see_other(&self.site.path(&asked.database.label, "login"));
+        self.with_cookie(answer, asked.database, "")
+    }
+
+    fn with_cookie(&self, answer: Answer, database: &Database, value: &str) -> Answer {
+        let cookie = self.site.set_cookie(&database.label, value);
+        match HeaderValue::from_str(&cookie) {
+            Ok(cookie) => with(answer, SET_COOKIE, cookie),
+            Err(_) => answer,
+        }
+    }
+
+    /// Leads to the log-in, and from there back. A page that renews itself is told to reload.
+    fn to_log_in(&self, asked: &Asked<'_>) -> Answer {
+        if asked.headers.contains_key(RENEWAL) {
+            return plain(StatusCode::UNAUTHORIZED, "the session has ended\n");
+        }
+        let here = match asked.query.is_empty() {
+            true => asked.within.to_owned(),
+            false => format!("{}?{}", asked.within, asked.query),
+        };
+        let next = match route::is_page(&here) && !here.is_empty() {
+            true => format!("login?next={}", encoded(&here)),
+            false => "login".to_owned(),
+        };
+        see_other(&self.site.path(&asked.database.label, &next))
+    }
+
+    fn log_in_page(
+        &self,
+        asked: &Asked<'_>,
+        status: StatusCode,
+        notice: Option<&Notice>,
+    ) -> Answer {
+        let next = Form::parse(asked.query.as_bytes());
+        let is_only = self.databases.len() == 1;
+        let body = pages::log_in::form(
+            &self.site,
+            &self.assets,
+            asked.database,
+            &next,
+            notice,
+            is_only,
+        );
+        let title = format!("Log in · {} · mailroom", asked.database.label);
+        let page = document(
+            &self.site,
+            &self.assets,
+            asked.theme,
+            (&title, "0"),
+            &body,
+            true,
+        );
+        html(status, page)
+    }
+
+    /// The databases to choose from; with one, its first page.
+    fn databases(&self, theme: Option<&str>) -> Answer {
+        if let [only] = &self.databases[..] {
+            return see_other(&self.site.path(&only.label, ""));
+        }
+        let body = pages::log_in::choice(&self.site, &self.assets, &self.databases);
+        let title = "Databases · mailroom";
+        let page = document(&self.site, &self.assets, theme, (title, "0"), &body, true);
+        html(StatusCode::OK, page)
+    }
+
+    fn unknown(&self) -> Answer {
+        let body = html! {
+            main id="main" tabindex="-1" {
+                section class="verdict" aria-label="Error" {
+                    h1 { "There is no such page" }
+                    p class="acts" { a class="button" href=(self.site.root("")) { "To the first page" } }
+                }
+            }
+        };
+        let title = "No such page · mailroom";
+        let page = document(&self.site, &self.assets, None, (title, "0"), &body, true);
+        html(StatusCode::NOT_FOUND, page)
+    }
+
+    /// The page after a failure: it tries again by itself while the database is away.
+    fn failed(&self, asked: &Asked<'_>, session: &Session, failure: Failure) -> Answer {
+        let (status, notice) = match failure {
+            Failure::LoggedOut(reason) => {
+                let what = format!("the session of role \"{}\" ended: {reason}", session.role);
+                asked.database.log.log(&what);
+                if let Some(cookie) = self.site.cookie(asked.headers) {
+                    self.sessions.end(cookie);
+                }
+                return self.with_cookie(self.to_log_in(asked), asked.database, "");
+            }
+            Failure::Gone(_) => {
+                let notice = Notice {
+                    hint: "This page tries again by itself.".to_owned(),
+                    ..error("The database cannot be used now.")
+                };
+                (StatusCode::SERVICE_UNAVAILABLE, notice)
+            }
+            Failure::Statement(statement) => {
+                if statement.sqlstate == "42501" {
+                    session.doubt_rights();
+                }
+                let status = match statement.sqlstate.as_str() {
+                    "42501" => StatusCode::FORBIDDEN,
+                    "57014" | "55P03" => StatusCode::SERVICE_UNAVAILABLE,
+                    _ => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                (status, pages::refusal(&statement))
+            }
+        };
+        let body = pages::log_in::failed(&self.site, asked.database, &notice, asked.within);
+        let title = format!("{} · mailroom", notice.message);
+        let page = document(
+            &self.site,
+            &self.assets,
+            asked.theme,
+            (&title, "0"),
+            &body,
+            true,
+        );
+        let answer = html(status, page);
+        match status {
+            // A browser heeds it, with and without scripts.
+            StatusCode::SERVICE_UNAVAILABLE => with(answer, REFRESH, HeaderValue::from_static("5")),
+            _ => answer,
+        }
+    }
+}
+
+fn error(message: &str) -> Notice {
+    Notice {
+        is_error: true,
+        message: message.to_owned(),
+        ..Notice::default()
+    }
+}
+
+fn other_method(methods: &'static str) -> Answer {
+    let answer = plain(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
+    with(answer, ALLOW, HeaderValue::from_static(methods))
+}

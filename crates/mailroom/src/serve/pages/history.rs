@@ -1,0 +1,150 @@
+//! What happened to a message.
+
+use maud::{Markup, html};
+
+use crate::serve::cells::Cells;
+use crate::serve::connection::{Clock, Failure};
+use crate::serve::layout::{maybe_time, number, span};
+
+/// A step.
+struct Step {
+    class: &'static str,
+    at: Option<String>,
+    what: Markup,
+    more: String,
+}
+
+/// The steps, from the first on.
+///
+/// # Errors
+/// A column cannot be read.
+pub fn timeline(rows: &[Cells], clock: &Clock) -> Result<Markup, Failure> {
+    let steps: Result<Vec<Step>, Failure> = rows.iter().map(step).collect();
+    let steps = steps?;
+    Ok(html! {
+        ol class="timeline" {
+            @for step in &steps { (item(step, clock)) }
+        }
+    })
+}
+
+/// A step by itself, for what the history does not have.
+pub fn item_of(class: &'static str, at: Option<String>, what: Markup, clock: &Clock) -> Markup {
+    let step = Step {
+        class,
+        at,
+        what,
+        more: String::new(),
+    };
+    html! { ol class="timeline" { (item(&step, clock)) } }
+}
+
+fn item(step: &Step, clock: &Clock) -> Markup {
+    html! {
+        li class=(step.class) {
+            (maybe_time(step.at.as_deref(), clock))
+            div { (step.what) @if !step.more.is_empty() { small { (step.more) } } }
+        }
+    }
+}
+
+fn step(cells: &Cells) -> Result<Step, Failure> {
+    let outcome = cells.text("outcome")?;
+    let (claimant, transport) = (cells.text("claimant")?, cells.text("transport")?);
+    let attempt = cells.maybe_number("attempt")?;
+    let at = match cells.maybe("ended_at")? {
+        Some(at) => Some(at),
+        None => cells.maybe("started_at")?,
+    };
+    let code = cells
+        .maybe_number("response_code")?
+        .map(|code| format!("{code}: "));
+    let error = format!("{}{}", code.unwrap_or_default(), cells.text("error")?);
+    let took = cells
+        .seconds("duration")?
+        .map(|took| format!("in {}", span(took)));
+    let provider_id = cells
+        .maybe("provider_id")?
+        .map(|id| format!("provider id {id}"));
+    let more = [took, provider_id]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ");
+    let of = html! {
+        @if let Some(attempt) = attempt { "Attempt " (number(attempt)) } @else { "An attempt" }
+        @if !claimant.is_empty() { " by " (claimant) }
+        @if !transport.is_empty() { " through " strong { (transport) } }
+    };
+    let (class, what) = match outcome.as_str() {
+        "sent" if attempt.is_some() => ("accepted", html! { (of) " was accepted" }),
+        "partial" => (
+            "warning",
+            html! { (of) " was accepted, but not for all recipients: " (error) },
+        ),
+        "failed" if attempt.is_some() => ("failed", html! { (of) " failed: " (error) }),
+        "ambiguous" => ("warning", html! { (of) " may have arrived: " (error) }),
+        "lease_expired" => (
+            "warning",
+            html! { (of) " was not settled in time: " (error) },
+        ),
+        "late" => (
+            "warning",
+            html! { (of) " was settled too late, and may have arrived twice" },
+        ),
+        "sending" => ("sending", html! { (of) " is under way" }),
+        _ => (
+            class_of(&outcome),
+            html! { (told(&outcome, &claimant, &error)) },
+        ),
+    };
+    Ok(Step {
+        class,
+        at,
+        what,
+        more,
+    })
+}
+
+/// Ends, what providers report, and what people did.
+fn told(outcome: &str, by: &str, error: &str) -> Markup {
+    let word = match outcome {
+        "sent" => "Sent",
+        "error" => "Ended as failed",
+        "cancelled" => "Cancelled",
+        "expired" => "Expired",
+        "suppressed" => "Suppressed",
+        "accepted" => "The provider reports: accepted",
+        "delivered" => "Delivered: the recipient's server took it",
+        "deferred" => "Put off by the recipient's server",
+        "bounced" => "Bounced: the recipient's server refused it",
+        "rejected" => "Refused for a recipient",
+        "complained" => "The recipient called it spam",
+        "unsubscribed" => "The recipient unsubscribed",
+        "failed" => "The provider could not process it",
+        "retried" => "Retried",
+        "sent_again" => "Sent again",
+        "rescheduled" => "Rescheduled",
+        "rerouted" => "Rerouted",
+        other => other,
+    };
+    html! {
+        (word)
+        @if !by.is_empty() { " by " strong { (by) } }
+        @if !error.is_empty() { ": " (error) }
+    }
+}
+
+fn class_of(outcome: &str) -> &'static str {
+    match outcome {
+        "sent" | "accepted" => "accepted",
+        "delivered" => "delivered",
+        "error" | "failed" | "rejected" => "failed",
+        "bounced" => "bounced",
+        "complained" | "deferred" => "warning",
+        "cancelled" => "cancelled",
+        "expired" => "expired",
+        "suppressed" => "suppressed",
+        _ => "",
+    }
+}

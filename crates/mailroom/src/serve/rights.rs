@@ -1,0 +1,102 @@
+//! What a role may see and do.
+//!
+//! It chooses menus, columns and buttons. The database decides again at each statement.
+
+use super::cells::Cells;
+use super::connection::{Failure, Statements};
+
+/// Flags of these names, which the statement returns.
+macro_rules! rights {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The rights of a role.
+        #[derive(Clone, Debug, Default)]
+        pub struct Rights {
+            $($(#[$doc])* pub $name: bool,)*
+            /// The roles of mailroom that it is a member of.
+            pub roles: Vec<String>,
+            /// The version of the extension.
+            pub version: String,
+        }
+
+        impl Rights {
+            fn read(row: &Cells) -> Result<Self, Failure> {
+                Ok(Self {
+                    $($name: row.flag(stringify!($name))?,)*
+                    roles: row.list("roles")?,
+                    version: row.text("version")?,
+                })
+            }
+        }
+    };
+}
+
+rights! {
+    is_superuser,
+    sees_mail,
+    sees_addresses,
+    sees_contents,
+    sees_transports,
+    sees_templates,
+    sees_log,
+    sees_suppressions,
+    may_retry,
+    /// Mail with a link is signed again.
+    may_retry_links,
+    may_cancel,
+    may_reschedule,
+    may_send_again,
+    may_retry_failed,
+    may_pause,
+    may_wake,
+    may_suppress,
+    may_unsuppress,
+    may_revoke,
+    may_request,
+}
+
+impl Rights {
+    /// Those of the role that runs this.
+    ///
+    /// # Errors
+    /// The statement failed.
+    pub async fn find(statements: &Statements<'_>) -> Result<Self, Failure> {
+        let statement = include_str!("../../sql/page/rights.sql");
+        Self::read(&statements.one(statement, &[]).await?)
+    }
+
+    /// Whether it is a member of one of mailroom's roles.
+    pub fn is_member(&self) -> bool {
+        !self.roles.is_empty()
+    }
+
+    /// Whether it sees no address and changes nothing.
+    pub fn is_kiosk(&self) -> bool {
+        let may_change = self.may_retry
+            || self.may_cancel
+            || self.may_reschedule
+            || self.may_send_again
+            || self.may_retry_failed
+            || self.may_pause
+            || self.may_wake
+            || self.may_suppress
+            || self.may_unsuppress
+            || self.may_revoke
+            || self.may_request;
+        !self.sees_addresses && !self.sees_suppressions && !may_change
+    }
+
+    /// The role of mailroom by which the page calls this one, in short.
+    pub fn title(&self) -> &str {
+        let known = ["admin", "support", "monitor"];
+        let has = |name: &str| {
+            self.roles
+                .iter()
+                .any(|role| role == &format!("mailroom_{name}"))
+        };
+        let first = self.roles.first().map_or("", String::as_str);
+        known
+            .into_iter()
+            .find(|name| has(name))
+            .unwrap_or(first.strip_prefix("mailroom_").unwrap_or(first))
+    }
+}

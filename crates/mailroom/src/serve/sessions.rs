@@ -1,0 +1,219 @@
+//! Who is logged in.
+//!
+//! A session belongs to one database and is known by 256 random bits in a cookie, of which only the SHA-256 is kept. The
+//! password stays in memory, so that a session outlives its connection: otherwise a failover would log out all people just
+//! when they look.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use tokio::sync::Mutex;
+use zeroize::Zeroizing;
+
+use super::connection::{Access, Clock, Connection, Failure, NotOpened, Statements};
+use super::database::Database;
+use super::rights::Rights;
+
+/// Maximum number of sessions. The one that was not used for the longest time makes room.
+const SESSIONS: usize = 50;
+/// How long a session lasts without a request.
+const IDLE: Duration = Duration::from_secs(30 * 60);
+/// How long a session lasts.
+const AGE: Duration = Duration::from_secs(12 * 3600);
+/// How long the rights of a role are believed.
+const RIGHTS_TIME: Duration = Duration::from_secs(60);
+
+/// What the next page of a session says about what was done.
+#[derive(Clone, Debug, Default)]
+pub struct Notice {
+    pub is_error: bool,
+    pub message: String,
+    pub detail: String,
+    pub hint: String,
+}
+
+/// A session.
+pub struct Session {
+    pub role: String,
+    pub database: Rc<Database>,
+    /// What forms carry, so that no other site can post them.
+    pub csrf: String,
+    password: Zeroizing<String>,
+    began: Instant,
+    used: Cell<Instant>,
+    notice: RefCell<Option<Notice>>,
+    rights: RefCell<(Instant, Rc<Rights>)>,
+    slot: Mutex<Option<Connection>>,
+}
+
+impl Session {
+    /// Whether it has ended. One that sees no address and changes nothing may stay on a screen for ever.
+    fn has_ended(&self) -> bool {
+        let is_kiosk = self.rights.borrow().1.is_kiosk();
+        self.used.get().elapsed() >= IDLE || (self.began.elapsed() >= AGE && !is_kiosk)
+    }
+
+    /// Whether a form has the token of this session.
+    pub fn has_sent(&self, csrf: &str) -> bool {
+        csrf.as_bytes().ct_eq(self.csrf.as_bytes()).into()
+    }
+
+    /// Leaves a notice for the next page.
+    pub fn leave(&self, notice: Notice) {
+        self.notice.replace(Some(notice));
+    }
+
+    /// The notice for this page.
+    pub fn take_notice(&self) -> Option<Notice> {
+        self.notice.take()
+    }
+
+    /// What the role may see and do, as of a minute ago at most.
+    ///
+    /// # Errors
+    /// The database cannot tell.
+    pub async fn rights(&self) -> Result<Rc<Rights>, Failure> {
+        let (at, rights) = self.rights.borrow().clone();
+        if at.elapsed() < RIGHTS_TIME {
+            return Ok(rights);
+        }
+        let found = self.run(Access::Read, async |statements| {
+            Rights::find(statements).await
+        });
+        let (rights, _) = found.await?;
+        let rights = Rc::new(rights);
+        self.rights.replace((Instant::now(), Rc::clone(&rights)));
+        Ok(rights)
+    }
+
+    /// Has the rights asked for again: a statement was refused for lack of one.
+    pub fn doubt_rights(&self) {
+        if let Some(before) = Instant::now().checked_sub(RIGHTS_TIME) {
+            self.rights.borrow_mut().0 = before;
+        }
+    }
+
+    /// Runs the statements of a request in a transaction. One request of a session runs at a time.
+    ///
+    /// # Errors
+    /// It was rolled back, or that is not known because the connection was lost.
+    pub async fn run<R>(
+        &self,
+        access: Access,
+        body: impl AsyncFn(&Statements<'_>) -> Result<R, Failure>,
+    ) -> Result<(R, Clock), Failure> {
+        let mut slot = self.slot.lock().await;
+        // A request that the browser gives up takes the connection with it.
+        if let Some(connection) = slot.take().filter(Connection::is_usable) {
+            match connection.transaction(access, &body).await {
+                // It may have ended while it was not used.
+                Err(Failure::Gone(_)) if access == Access::Read => {}
+                Err(failure @ Failure::Gone(_)) => return Err(failure),
+                done => {
+                    *slot = Some(connection.after_use());
+                    return done;
+                }
+            }
+        }
+        let opened = self.database.open(&self.role, &self.password).await;
+        let connection = opened.map_err(|failure| match failure {
+            NotOpened::Unusable(error) => Failure::Gone(error),
+            NotOpened::Refused(error) => Failure::LoggedOut(error),
+            NotOpened::Unsafe(_) => Failure::LoggedOut(crate::database_error::DatabaseError::lost(
+                "the server asks for no password now",
+            )),
+        })?;
+        let done = connection.transaction(access, &body).await;
+        if !matches!(done, Err(Failure::Gone(_))) {
+            *slot = Some(connection.after_use());
+        }
+        done
+    }
+}
+
+/// All sessions.
+#[derive(Default)]
+pub struct Sessions(RefCell<HashMap<[u8; 32], Rc<Session>>>);
+
+impl Sessions {
+    /// Begins a session; returns it and the value of its cookie.
+    pub fn begin(
+        &self,
+        database: Rc<Database>,
+        role: &str,
+        password: Zeroizing<String>,
+        (connection, rights): (Connection, Rc<Rights>),
+    ) -> Option<(Rc<Session>, String)> {
+        let (id, csrf) = (random()?, random()?);
+        let now = Instant::now();
+        let session = Rc::new(Session {
+            role: role.to_owned(),
+            database,
+            csrf,
+            password,
+            began: now,
+            used: Cell::new(now),
+            notice: RefCell::default(),
+            rights: RefCell::new((now, rights)),
+            slot: Mutex::new(Some(connection)),
+        });
+        let mut all = self.0.borrow_mut();
+        all.retain(|_, session| !session.has_ended());
+        if all.len() >= SESSIONS {
+            let idle = all.iter().min_by_key(|(_, session)| session.used.get());
+            if let Some(key) = idle.map(|(key, _)| *key) {
+                all.remove(&key);
+            }
+        }
+        all.insert(key(&id), Rc::clone(&session));
+        Some((session, id))
+    }
+
+    /// The session of this cookie in this database. A page that renews itself is no use of it, unless it stays on a screen.
+    pub fn find(&self, cookie: &str, database: &Database, is_renewal: bool) -> Option<Rc<Session>> {
+        let mut all = self.0.borrow_mut();
+        let found = all.get(&key(cookie)).map(Rc::clone)?;
+        if found.has_ended() {
+            all.remove(&key(cookie));
+            return None;
+        }
+        if !is_renewal || found.rights.borrow().1.is_kiosk() {
+            found.used.set(Instant::now());
+        }
+        (found.database.label == database.label).then_some(found)
+    }
+
+    /// Ends the session of this cookie.
+    pub fn end(&self, cookie: &str) {
+        self.0.borrow_mut().remove(&key(cookie));
+    }
+
+    /// Ends sessions, and closes connections, that are not used.
+    pub fn sweep(&self) {
+        let mut all = self.0.borrow_mut();
+        all.retain(|_, session| !session.has_ended());
+        for session in all.values() {
+            if let Ok(mut slot) = session.slot.try_lock() {
+                *slot = slot.take().filter(Connection::is_usable);
+            }
+        }
+    }
+}
+
+fn key(cookie: &str) -> [u8; 32] {
+    Sha256::digest(cookie.as_bytes()).into()
+}
+
+/// 256 random bits in base64; `None` if the system has none.
+fn random() -> Option<String> {
+    let mut bytes = Zeroizing::new([0_u8; 32]);
+    let provider = rustls::crypto::ring::default_provider();
+    provider.secure_random.fill(bytes.as_mut_slice()).ok()?;
+    Some(URL_SAFE_NO_PAD.encode(bytes))
+}
