@@ -122,8 +122,19 @@ impl View<'_> {
 
     /// A form that posts, with these hidden fields, and leads back to this page.
     pub fn form(&self, within: &str, fields: &[(&str, &str)], contents: &Markup) -> Markup {
+        self.form_of("", within, fields, contents)
+    }
+
+    /// The same of a class.
+    pub fn form_of(
+        &self,
+        class: &str,
+        within: &str,
+        fields: &[(&str, &str)],
+        contents: &Markup,
+    ) -> Markup {
         html! {
-            form method="post" action=(self.path(within)) {
+            form class=[some(class)] method="post" action=(self.path(within)) {
                 input type="hidden" name="csrf" value=(self.session.csrf);
                 input type="hidden" name="back" value=(self.here);
                 @for (name, value) in fields {
@@ -403,6 +414,24 @@ pub fn state(name: &str, why: &str) -> Markup {
     }
 }
 
+/// A deliverer: the worker by that name alone, another by its host.
+pub fn deliverer(name: &str) -> String {
+    let (name, gone) = match name.strip_suffix(" *") {
+        Some(name) => (name, " (gone)"),
+        None => (name, ""),
+    };
+    if name.starts_with("mailroom worker/") {
+        return format!("the worker{gone}");
+    }
+    match name
+        .strip_prefix("mailroom ")
+        .and_then(|name| name.rsplit_once('/'))
+    {
+        Some((name, _)) => format!("{name}{gone}"),
+        None => format!("{name}{gone}"),
+    }
+}
+
 /// Text that may be copied.
 pub fn copyable(text: &str, what: &str) -> Markup {
     html! {
@@ -434,6 +463,18 @@ mod tests {
         ] {
             let shown = time(iso, &clock).into_string();
             assert!(shown.contains(expected), "{iso}: {shown}");
+        }
+    }
+
+    #[test]
+    fn deliverers_are_called_by_their_hosts() {
+        for (name, expected) in [
+            ("mailroom worker/1/6b0c2281.3dcc", "the worker"),
+            ("mailroom worker/1/6b0c2281.3dcc *", "the worker (gone)"),
+            ("mailroom send/mx2.example.com/00ff", "send/mx2.example.com"),
+            ("client/7", "client/7"),
+        ] {
+            assert_eq!(deliverer(name), expected);
         }
     }
 

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::{Done, Shown};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure, Statements};
-use crate::serve::layout::{Page, Section, View, empty, maybe_time, number, span};
+use crate::serve::layout::{Page, Section, View, deliverer, empty, maybe_time, number, span};
 
 /// The transports, with what is due for each.
 pub struct Transports {
@@ -108,6 +108,11 @@ impl Transports {
         let (state, best) = (row.text("state")?, row.text("best_state")?);
         let reason = row.text("reason")?;
         let probe = row.maybe("next_probe_at")?;
+        let deliverers: Vec<String> = row
+            .list("deliverer_names")?
+            .iter()
+            .map(|name| deliverer(name))
+            .collect();
         Ok(html! {
             tr {
                 th scope="row" class="first" { (name) " " small { (row.text("provider")?) } }
@@ -120,7 +125,7 @@ impl Transports {
                 td data-label="since" { (maybe_time(row.maybe("since")?.as_deref(), clock)) }
                 td data-label="due" class="num" { (due) }
                 td data-label="oldest due" class="num" { (oldest) }
-                td data-label="deliverers" { span class="any" { (row.list("deliverer_names")?.join(", ")) } }
+                td data-label="deliverers" { span class="any" { (deliverers.join(", ")) } }
             }
         })
     }
@@ -147,7 +152,7 @@ pub async fn show(view: &View<'_>) -> Result<Shown, Failure> {
         section class="panel" id="transports" data-live {
             header { h2 { "Transports" } }
             (transports.shown(&clock)?)
-            footer { p { "As the deliverers published them last. An asterisk marks a deliverer that is gone." } }
+            footer { p { "As the deliverers published them last." } }
         }
     };
     Ok(Shown::Page(

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Clock, Failure};
-use crate::serve::layout::{maybe_time, number, span};
+use crate::serve::layout::{deliverer, maybe_time, number, span};
 
 /// A step.
 struct Step {
@@ -73,7 +73,7 @@ fn step(cells: &Cells) -> Result<Step, Failure> {
         .join(", ");
     let of = html! {
         @if let Some(attempt) = attempt { "Attempt " (number(attempt)) } @else { "An attempt" }
-        @if !claimant.is_empty() { " by " (claimant) }
+        @if !claimant.is_empty() { " by " (deliverer(&claimant)) }
         @if !transport.is_empty() { " through " strong { (transport) } }
     };
     let (class, what) = match outcome.as_str() {

@@ -7,7 +7,9 @@ use super::{Done, Shown, history, preview};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure, Statements};
 use crate::serve::form::Form;
-use crate::serve::layout::{Page, Section, View, copyable, maybe_time, number, size, span};
+use crate::serve::layout::{
+    Page, Section, View, copyable, deliverer, maybe_time, number, size, span,
+};
 
 /// What is shown of a message.
 struct Message {
@@ -221,7 +223,7 @@ impl Message {
             }
             "claimed" => (
                 "sending",
-                html! { "Being sent by " (cells.text("claimed_by")?) " since " (at("claimed_at")?) "." },
+                html! { "Being sent by " (deliverer(&cells.text("claimed_by")?)) " since " (at("claimed_at")?) "." },
                 "If it is not settled by the end of its lease, it is tried again.".to_owned(),
             ),
             "error" => (

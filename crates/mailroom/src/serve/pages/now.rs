@@ -104,7 +104,7 @@ fn figures(status: &Cells) -> Result<Markup, Failure> {
     let ((oldest_due, is_late), (oldest_waiting, are_late)) =
         (age("oldest_due")?, age("oldest_waiting")?);
     let all = [
-        ("scheduled", count("scheduled")?, false),
+        ("waiting", count("scheduled")?, false),
         ("oldest due", oldest_due, is_late),
         ("being sent", count("claimed")?, false),
         ("links waiting", count("waiting")?, false),

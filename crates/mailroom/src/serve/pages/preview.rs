@@ -89,8 +89,8 @@ async fn find(
             body_html: row.maybe("body_html")?,
             is_cut: row.flag("is_cut")?,
         },
-        data: row.maybe("data")?,
-        headers: row.maybe("headers")?,
+        data: row.maybe("data")?.filter(|data| data != "{}"),
+        headers: row.maybe("headers")?.filter(|headers| headers != "{}"),
         from: row.maybe("from_address")?,
         is_rendered: row.flag("body_from_template")?,
         fault: None,
@@ -193,7 +193,7 @@ pub fn panel(view: &View<'_>, form: &Form, contents: &Contents, around: &Around<
     let current = |is: bool| is.then_some("true");
     html! {
         section class="panel" aria-label="Contents" {
-            header {
+            @if !tabs.is_empty() || contents.subject.is_some() { header {
                 @if let Some(subject) = &contents.subject { h2 class="any" { (subject) } }
                 nav class="tabs" aria-label="Contents" {
                     @for (name, title) in &tabs {
@@ -210,7 +210,7 @@ pub fn panel(view: &View<'_>, form: &Form, contents: &Contents, around: &Around<
                         a href=(link(chosen, width, "dark")) aria-current=[current(is_dark)] { "Dark" }
                     }
                 }
-            }
+            } }
             @if let Some(fault) = around.fault { div class="body" { (shown(fault)) } }
             @if let Some(from) = around.from { div class="body" { dl class="facts" { dt { "From" } dd class="any" { (from) } } } }
             @match chosen {
@@ -327,7 +327,7 @@ pub async fn template_html(
     form: &Form,
     headers: &HeaderMap,
 ) -> Result<Shown, Failure> {
-    let contents = rendered(view, kind, None, form.get("locale")).await?;
+    let contents = rendered(view, kind, form.get("data"), form.get("locale")).await?;
     let source = contents.ok().and_then(|contents| contents.body_html);
     Ok(Shown::Answer(mail(headers, source.unwrap_or_default())))
 }

@@ -125,7 +125,7 @@ fn row(view: &View<'_>, row: &Cells, clock: &Clock) -> Result<Markup, Failure> {
             }
             td data-label="list" { span class="any" { (scope) } }
             td data-label="since" { (maybe_time(row.maybe("since")?.as_deref(), clock)) }
-            td data-label="until" { @if until.is_some() { (maybe_time(until.as_deref(), clock)) } @else { "lifted" } }
+            td data-label="until" { @if until.is_some() { (maybe_time(until.as_deref(), clock)) } @else { "no end" } }
             @if view.rights.may_unsuppress {
                 td {
                     span class="acts" {
@@ -160,7 +160,7 @@ fn add(view: &View<'_>) -> Markup {
     html! {
         section class="panel" {
             header { h2 { "Suppress an address" } }
-            div class="body filters" { (view.form("suppressions/suppress", &[], &fields)) }
+            div class="body" { (view.form_of("filters", "suppressions/suppress", &[], &fields)) }
         }
     }
 }

@@ -81,22 +81,22 @@ pub async fn preview(view: &View<'_>, kind: &str, form: &Form) -> Result<Shown, 
         }
     }
     let chosen = form.get("locale").or(locales.first().map(String::as_str));
-    let (contents, fault) = match rendered(view, kind, None, chosen).await? {
+    let data = form.get("data").unwrap_or_default();
+    let (contents, fault) = match rendered(view, kind, form.get("data"), chosen).await? {
         Ok(contents) => (contents, None),
         Err(fault) => (Contents::default(), Some(fault)),
     };
     let locale = chosen.unwrap_or_default();
     let path = format!("templates/{}", encoded(kind));
-    let frame = view.path(&format!("{path}/html{}", query(&[("locale", locale)])));
+    let frame = query(&[("locale", locale), ("data", data)]);
+    let frame = view.path(&format!("{path}/html{frame}"));
     let around = Around {
         page: &path,
         frame: &frame,
-        kept: &[("locale", locale)],
+        kept: &[("locale", locale), ("data", data)],
         extra: &[],
         from: None,
-        note: Some(
-            "Links and codes are samples. Other variables have no value here: see mailroom_preview().",
-        ),
+        note: Some("Links and codes are samples."),
         fault: fault.as_ref(),
     };
     let main = html! {
@@ -110,6 +110,20 @@ pub async fn preview(view: &View<'_>, kind: &str, form: &Form) -> Result<Shown, 
             }
         }
         (panel(view, form, &contents, &around))
+        section class="panel" {
+            header { h2 { "With other values" } }
+            div class="body" {
+                form action=(view.path(&path)) {
+                    input type="hidden" name="locale" value=(locale);
+                    div class="field" {
+                        label for="f-data" { "Variables, a JSON object" }
+                        textarea id="f-data" name="data" rows="4" spellcheck="false"
+                            placeholder="{\"name\": \"Ann\"}" { (data) }
+                    }
+                    button { "Show" }
+                }
+            }
+        }
     };
     Ok(Shown::Page(
         Page::new(kind, Section::Templates, main),
