@@ -156,7 +156,7 @@ const THEMES = ['system', 'light', 'dark'];
 
 function showTheme() {
     const theme = html.dataset.theme ?? 'system';
-    themeButton.querySelector('.word').textContent = theme[0].toUpperCase() + theme.slice(1);
+    (themeButton.querySelector('.word') ?? themeButton).textContent = theme[0].toUpperCase() + theme.slice(1);
     themeButton.title = `Theme: ${theme}`;
     themeButton.setAttribute('aria-label', themeButton.title);
 }
