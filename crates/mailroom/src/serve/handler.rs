@@ -400,9 +400,9 @@ impl Pages {
     fn unknown(&self) -> Answer {
         let body = html! {
             main id="main" tabindex="-1" {
-                section class="verdict" aria-label="Error" {
+                div class="verdict" {
                     h1 { "There is no such page" }
-                    p class="acts" { a class="button" href=(self.site.root("")) { "To the first page" } }
+                    div class="acts" { a class="button" href=(self.site.root("")) { "To the first page" } }
                 }
             }
         };

@@ -174,8 +174,9 @@ impl View<'_> {
         html! {
             header class="bar" {
                 div {
-                    a class="brand" href=(self.path(Section::first(self.rights))) {
-                        img src=(asset(self.site, self.assets, "icon.svg")) alt=""; "mailroom"
+                    a class="brand" href=(self.path(Section::first(self.rights))) aria-label="mailroom" {
+                        img src=(asset(self.site, self.assets, "icon.svg")) alt="";
+                        span class="name" { "mailroom" }
                     }
                     span class="database" { (self.database.label) }
                     @if self.rights.sees_addresses {
@@ -188,9 +189,9 @@ impl View<'_> {
                     }
                     div class="who" {
                         span class="role" title={ (role) " (" (title) ")" } {
-                            (role) " " span class="muted" { "(" (title) ")" }
+                            (role) " " span class="rank muted" { "(" (title) ")" }
                         }
-                        button type="button" id="theme" class="js" { "System" }
+                        button type="button" id="theme" class="js" { span class="word" { "System" } }
                         (self.button("logout", "", "Log out", &[]))
                     }
                 }
@@ -214,11 +215,13 @@ impl View<'_> {
                 span id="as-of" data-live { "As of " (time(&clock.now, clock)) }
                 span { "Times are in " (clock.zone) " (UTC" (offset) ")" }
                 span { "mailroom " (self.rights.version) }
-                span class="live js" id="live" role="status" {
-                    span id="live-text" {}
-                    button type="button" class="small" id="pause" aria-pressed="false" { "Pause" }
+                span class="tools js" {
+                    button type="button" class="plain small keys" id="help-open" { "Keys" }
+                    span class="live" id="live" {
+                        span id="live-text" role="status" {}
+                        button type="button" class="small" id="pause" { "Pause" }
+                    }
                 }
-                button type="button" class="plain small js" id="help-open" { "Keys" }
             }
         }
     }
@@ -429,6 +432,13 @@ pub fn deliverer(name: &str) -> String {
     {
         Some((name, _)) => format!("{name}{gone}"),
         None => format!("{name}{gone}"),
+    }
+}
+
+/// A name that may be broken after its underscores.
+pub fn breakable(name: &str) -> Markup {
+    html! {
+        @for part in name.split_inclusive('_') { (part) @if part.ends_with('_') { wbr; } }
     }
 }
 

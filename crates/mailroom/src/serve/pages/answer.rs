@@ -53,7 +53,7 @@ impl Answer {
         let cells = &self.cells;
         let Some(address) = cells.maybe("address")? else {
             return Ok(html! {
-                section class="verdict" aria-label="Answer" {
+                div class="verdict" {
                     p { "“" (self.typed) "” is not an address." }
                 }
             });
@@ -66,7 +66,7 @@ impl Answer {
         Ok(html! {
             @if let Some(reason) = suppressed { (self.suppressed(view, &address, &reason, clock)?) }
             @if let Some(verdict) = verdict {
-                section class={ "verdict " (verdict.class) } aria-label="Answer" {
+                div class={ "verdict " (verdict.class) } {
                     p { (verdict.first) }
                     p { (verdict.second) }
                 }
@@ -171,7 +171,7 @@ impl Answer {
             _ => "a person or a program decided it",
         };
         Ok(html! {
-            section class="verdict bad" aria-label="Suppression" {
+            div class="verdict bad" {
                 p {
                     @if list.is_empty() { "Mail to " (address) " is suppressed" }
                     @else { "Mail of the list “" (list) "” to " (address) " is suppressed" }
@@ -182,7 +182,7 @@ impl Answer {
                     @else { "It ends when a person lifts it." }
                 }
                 @if view.rights.sees_suppressions {
-                    p class="acts" {
+                    div class="acts" {
                         a class="button small" href=(view.path(&format!("suppressions{}", crate::serve::form::query(&[("q", address)])))) {
                             "Suppressions"
                         }

@@ -32,10 +32,10 @@ impl Transports {
                 let more = if row.flag("more")? { "+" } else { "" };
                 let oldest = row.seconds("oldest_due")?;
                 let due = format!("{}{more}", number(row.number("due")?));
-                return Ok((due, oldest.map_or_else(|| "–".to_owned(), span)));
+                return Ok((due, oldest.map(span).unwrap_or_default()));
             }
         }
-        Ok(("0".to_owned(), "–".to_owned()))
+        Ok(("0".to_owned(), String::new()))
     }
 
     /// Mail for transports that no deliverer has; that of clients is under the empty name.
@@ -87,14 +87,14 @@ impl Transports {
                             th scope="row" class="first" {
                                 @if name.is_empty() { "(none) " small { "clients" } } @else { (name) }
                             }
-                            td class="side" {
+                            td {
                                 @if name.is_empty() { span class="state" { "clients deliver" } }
                                 @else { span class="state paused" { "no deliverer has it" } }
                             }
-                            td data-label="since" { "–" }
-                            td data-label="due" class="num" { (due) }
-                            td data-label="oldest due" class="num" { (oldest) }
-                            td data-label="deliverers" { "–" }
+                            td class="meta" {}
+                            td class="meta num" { (due) span class="unit" { " due" } }
+                            td class="meta num" { (oldest) }
+                            td class="meta" {}
                         }
                     }
                 }
@@ -106,7 +106,7 @@ impl Transports {
         let name = row.text("name")?;
         let (due, oldest) = self.due(&name)?;
         let (state, best) = (row.text("state")?, row.text("best_state")?);
-        let reason = row.text("reason")?;
+        let (reason, provider) = (row.text("reason")?, row.text("provider")?);
         let probe = row.maybe("next_probe_at")?;
         let deliverers: Vec<String> = row
             .list("deliverer_names")?
@@ -115,17 +115,17 @@ impl Transports {
             .collect();
         Ok(html! {
             tr {
-                th scope="row" class="first" { (name) " " small { (row.text("provider")?) } }
-                td class="side" {
+                th scope="row" class="first" { (name) @if provider != name { small { (provider) } } }
+                td {
                     span class={ "state " (state) } { (state) }
                     @if !reason.is_empty() { span class="why" { (reason) } }
                     @if best != state { span class="why" { "not of all deliverers: " (best) " of another" } }
                     @if probe.is_some() { span class="why" { "next probe at " (maybe_time(probe.as_deref(), clock)) } }
                 }
-                td data-label="since" { (maybe_time(row.maybe("since")?.as_deref(), clock)) }
-                td data-label="due" class="num" { (due) }
-                td data-label="oldest due" class="num" { (oldest) }
-                td data-label="deliverers" { span class="any" { (deliverers.join(", ")) } }
+                td class="meta" { span class="unit" { "since " } (maybe_time(row.maybe("since")?.as_deref(), clock)) }
+                td class="meta num" { (due) span class="unit" { " due" } }
+                td class="meta num" { (oldest) }
+                td class="meta any" { (deliverers.join(", ")) }
             }
         })
     }

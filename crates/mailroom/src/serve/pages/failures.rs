@@ -7,7 +7,7 @@ use super::{Done, Shown};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure, Statements};
 use crate::serve::form::{Form, query};
-use crate::serve::layout::{Page, Section, View, empty, maybe_time, number, some};
+use crate::serve::layout::{Page, Section, View, breakable, empty, maybe_time, number, some};
 
 /// How far back one can look: intervals of PostgreSQL.
 const SPANS: [&str; 4] = ["1 hour", "24 hours", "7 days", "30 days"];
@@ -59,14 +59,11 @@ pub async fn show(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
     let main = html! {
         div class="head" {
             h1 { "Failures" }
-            form class="filters" action=(view.path("failures")) {
-                div class="field" {
-                    label for="f-since" { "Since" }
-                    select id="f-since" name="since" {
-                        @for known in SPANS { option selected[known == since] { (known) } }
-                    }
+            nav class="tabs" aria-label="Since" {
+                @for known in SPANS {
+                    a href=(view.path(&format!("failures{}", query(&[("since", known)]))))
+                        aria-current=[(known == since).then_some("true")] { (known) }
                 }
-                button { "Show" }
             }
         }
         section class="panel" id="groups" data-live aria-label="Failures by reason" {
@@ -163,16 +160,16 @@ fn row(view: &View<'_>, group: &Cells, since: &str, clock: &Clock) -> Result<Mar
     let label = format!("Retry {}…", number(mails));
     Ok(html! {
         tr {
-            td class="num first" { strong { (number(mails)) } " " span class="hidden" { "messages" } }
+            td class="num first" { strong { (number(mails)) } " " span class="unit" { (if mails == 1 { "message" } else { "messages" }) } }
             td class="side" { span class=(class) { (word) } }
             th scope="row" class="what" {
                 a data-row href=(view.path(&format!("messages{list}"))) { (if error.is_empty() { "no reason given" } else { &error }) }
                 @if let Some(domain) = some(&domain) { small { (domain) } }
             }
-            td data-label="code" { (code_text) }
-            td data-label="kind" { span class="any" { (kind) } }
-            td data-label="transport" { (transport) }
-            td data-label="last" { (maybe_time(group.maybe("newest")?.as_deref(), clock)) }
+            td class="meta" { (code_text) }
+            td class="meta" { (breakable(&kind)) }
+            td class="meta" { (transport) }
+            td class="meta" { (maybe_time(group.maybe("newest")?.as_deref(), clock)) }
             @if view.rights.may_retry_failed {
                 td {
                     span class="acts" {

@@ -69,12 +69,12 @@ pub fn choice(site: &Site, assets: &str, databases: &[Rc<Database>]) -> Markup {
 pub fn failed(site: &Site, database: &Database, notice: &Notice, within: &str) -> Markup {
     html! {
         main id="main" tabindex="-1" {
-            section class="verdict" aria-label="Error" {
+            div class="verdict" {
                 h1 { (notice.message) }
                 @for line in [&notice.detail, &notice.hint] {
                     @if !line.is_empty() { p { (line) } }
                 }
-                p class="acts" {
+                div class="acts" {
                     a class="button" href=(site.path(&database.label, within)) { "Try again" }
                     a class="button" href=(site.path(&database.label, "")) { "To the first page" }
                 }

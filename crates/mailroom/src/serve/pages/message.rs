@@ -118,7 +118,7 @@ fn missing(id: i64, kept: Option<&Cells>, clock: Clock) -> Result<Shown, Failure
     let retention = retention.map_or_else(|| "a while".to_owned(), span);
     let was_purged = lowest.is_some_and(|lowest| id < lowest);
     let main = html! {
-        section class="verdict" aria-label="Error" {
+        div class="verdict" {
             h1 { "There is no message " (number(id)) }
             @if was_purged {
                 p {
@@ -254,7 +254,7 @@ impl Message {
             ),
         };
         Ok(html! {
-            section class={ "verdict " (class) } id="verdict" data-live aria-label="State" {
+            div class={ "verdict " (class) } id="verdict" data-live {
                 p { (first) }
                 @if !second.is_empty() { p { (second) } }
             }

@@ -125,7 +125,7 @@ async fn add_waits(statements: &Statements<'_>, rows: &mut [Row]) -> Result<(), 
 /// # Errors
 /// The database cannot be used, or refuses a statement.
 pub async fn show(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
-    let search = Search::of(form);
+    let search = Search::of(form, view.rights);
     let read = view.session.run(Access::Read, async |statements| {
         let found = find(view, statements, &search, ROWS + 1).await?;
         let answer = match search.address() {
@@ -150,7 +150,8 @@ pub async fn show(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
     let is_first = search.before.is_none();
     let main = html! {
         div class="head" { h1 { "Messages" } }
-        (filters(view, &search, &choices))
+        // A search finds its mail in all states.
+        @if search.text.is_none() { (filters(view, &search, &choices)) }
         @if let Some(answer) = &answer {
             div id="answer" data-live class="stack" { (answer.shown(view, &clock)) }
         }
@@ -182,7 +183,7 @@ pub async fn show(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
 /// # Errors
 /// The database cannot be used, or refuses a statement.
 pub async fn csv(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
-    let search = Search::of(form);
+    let search = Search::of(form, view.rights);
     let read = view.session.run(Access::Read, async |statements| {
         find(view, statements, &search, file::ROWS + 1).await
     });

@@ -59,13 +59,13 @@ fn shown(view: &View<'_>, problem: &Cells, clock: &Clock) -> Result<Markup, Fail
         .map(|age| format!(" ({})", span(age)));
     let hint = problem.text("hint")?;
     Ok(html! {
-        section class=(class) aria-label=(word) {
+        div class=(class) {
             p { span class="hidden" { (word) ": " } (problem.text("detail")?) }
             p {
                 (hint)
                 @if since.is_some() { " Since " (maybe_time(since.as_deref(), clock)) (age.unwrap_or_default()) "." }
             }
-            p class="acts" { a class="button small" href=(view.path("delivery")) { "Delivery" } }
+            div class="acts" { a class="button small" href=(view.path("delivery")) { "Delivery" } }
         }
     })
 }
@@ -73,7 +73,7 @@ fn shown(view: &View<'_>, problem: &Cells, clock: &Clock) -> Result<Markup, Fail
 fn well(status: &Cells) -> Result<Markup, Failure> {
     let deliverers = status.number("deliverers")?;
     Ok(html! {
-        section class="verdict good" aria-label="Health" {
+        div class="verdict good" {
             p { "All is well, as far as mailroom knows." }
             p {
                 "No transport is paused, nothing is late, and "

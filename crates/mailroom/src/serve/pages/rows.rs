@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Clock, Failure};
-use crate::serve::layout::{View, maybe_time, number, state};
+use crate::serve::layout::{View, breakable, maybe_time, number, state};
 
 /// A row of the list.
 pub struct Row {
@@ -85,9 +85,13 @@ pub fn table(view: &View<'_>, rows: &[Row], clock: &Clock) -> Markup {
                         }
                         td class="first" { (state(&row.state, &row.why)) }
                         td class="side nowrap" { (maybe_time(row.at.as_deref(), clock)) }
-                        td data-label="kind" { span class="any" { (row.kind) } }
-                        td data-label="transport" { (row.transport) }
-                        td data-label="failed attempts" class="num" { (number(row.failed_attempts)) }
+                        td class="meta" { (breakable(&row.kind)) }
+                        td class="meta" { (row.transport) }
+                        td class="meta num" {
+                            @if row.failed_attempts > 0 {
+                                (number(row.failed_attempts)) span class="unit" { " failed" }
+                            }
+                        }
                     }
                 }
             }

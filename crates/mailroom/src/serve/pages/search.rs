@@ -5,6 +5,7 @@ use maud::{Markup, html};
 use crate::serve::connection::{Failure, Statements};
 use crate::serve::form::{Form, query};
 use crate::serve::layout::{STATES, View};
+use crate::serve::rights::Rights;
 
 /// What is looked for.
 #[derive(Clone, Debug, Default)]
@@ -17,11 +18,11 @@ pub struct Search {
 }
 
 impl Search {
-    /// What a query asks for.
-    pub fn of(form: &Form) -> Self {
+    /// What a query asks for. A role that sees no addresses and keys does not search for them.
+    pub fn of(form: &Form, rights: &Rights) -> Self {
         let text = |name: &str| form.get(name).map(str::to_owned);
         Self {
-            text: text("q"),
+            text: text("q").filter(|_| rights.sees_addresses),
             state: text("state"),
             kind: text("kind"),
             // Mail that clients deliver has none.
@@ -117,20 +118,11 @@ pub fn filters(view: &View<'_>, search: &Search, choices: &Choices) -> Markup {
         .map(|name| if name.is_empty() { "-" } else { name });
     html! {
         form class="filters" action=(view.path("messages")) {
-            @if view.rights.sees_addresses {
-                div class="field wide" {
-                    label for="f-search" { "Search" }
-                    input id="f-search" type="search" name="q" value=(search.text.as_deref().unwrap_or_default())
-                        placeholder="ann@example.com, 4711, order-1043" spellcheck="false";
-                }
-            }
-            // A search finds its mail in all states.
-            @if search.text.is_none() || !view.rights.sees_addresses {
-                (choice("State", "state", &states, search.state.as_deref()))
-                (choice("Kind", "kind", &kinds, search.kind.as_deref()))
-                (choice("Transport", "transport", &transports, transport))
-            }
-            button class="main" { "Show" }
+            (choice("State", "state", &states, search.state.as_deref()))
+            (choice("Kind", "kind", &kinds, search.kind.as_deref()))
+            (choice("Transport", "transport", &transports, transport))
+            button { "Filter" }
+            @if search.is_filter() { a class="button plain" href=(view.path("messages")) { "Clear" } }
         }
     }
 }
