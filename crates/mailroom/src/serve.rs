@@ -14,6 +14,7 @@
 //! | `rights` | what a role may see and do |
 //! | `cells` | reading rows |
 //! | `layout` | what all pages share |
+//! | `words` | how times, numbers and states are written |
 //! | `pages` | the pages |
 //! | `assets` | style sheet, script and icon |
 //!
@@ -34,6 +35,7 @@ mod rights;
 mod route;
 mod sessions;
 mod site;
+mod words;
 
 use std::process::ExitCode;
 use std::rc::Rc;

@@ -1,14 +1,15 @@
 //! The answer to each request.
 
+mod log_in;
+
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hyper::header::{ALLOW, HeaderMap, HeaderValue, REFRESH, RETRY_AFTER, SET_COOKIE};
+use hyper::header::{ALLOW, HeaderMap, HeaderValue, REFRESH};
 use hyper::{Method, StatusCode};
 use maud::html;
 use tokio::task::spawn_local;
-use zeroize::Zeroizing;
 
 use super::connection::{Access, Failure};
 use super::database::Database;
@@ -18,7 +19,7 @@ use super::pages::{self, Shown};
 use super::response::{html, plain, see_other};
 use super::route::{self, Act, Route};
 use super::sessions::{Notice, Session, Sessions};
-use super::site::{Misplaced, Site, cookies, encoded};
+use super::site::{Misplaced, Site, cookies};
 use super::{assets, attempts::Attempts};
 use crate::http_server::{Answer, Exchange, Handler, text, with};
 use crate::log::Log;
@@ -266,124 +267,6 @@ impl Pages {
     fn session(&self, asked: &Asked<'_>, is_renewal: bool) -> Option<Rc<Session>> {
         let cookie = self.site.cookie(asked.headers)?;
         self.sessions.find(cookie, asked.database, is_renewal)
-    }
-
-    /// Logs in whose role and password a form holds.
-    async fn log_in(&self, asked: &Asked<'_>, form: &Form) -> Answer {
-        let database = asked.database;
-        if let Some(wait) = self.attempts.count(asked.peer, Instant::now()) {
-            let notice = error("Too many attempts. Please wait a minute.");
-            let answer = self.log_in_page(asked, StatusCode::TOO_MANY_REQUESTS, Some(&notice));
-            return with(answer, RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
-        }
-        let Some(role) = form.get("role") else {
-            let notice = error("Please give a role and its password.");
-            return self.log_in_page(asked, StatusCode::BAD_REQUEST, Some(&notice));
-        };
-        let password = Zeroizing::new(form.raw("password").to_owned());
-        let Some(_turn) = self.attempts.turn().await else {
-            let notice = error("Too many attempts at a time. Please try again.");
-            return self.log_in_page(asked, StatusCode::SERVICE_UNAVAILABLE, Some(&notice));
-        };
-        let logged_in = match database.log_in(role, &password).await {
-            Ok(logged_in) => logged_in,
-            Err(refused) => {
-                if let Some(left_out) = self.attempts.tell(asked.peer, Instant::now()) {
-                    let what = format!(
-                        "role \"{role}\" was not logged in from {}: {}",
-                        asked.peer, refused.reason
-                    );
-                    let detail = match left_out {
-                        0 => String::new(),
-                        _ => format!("Since the last such line, {left_out} more were left out."),
-                    };
-                    database.log.warn(&what, &detail, "");
-                }
-                let notice = Notice {
-                    hint: refused.hint,
-                    ..error(&refused.message)
-                };
-                return self.log_in_page(asked, StatusCode::FORBIDDEN, Some(&notice));
-            }
-        };
-        // An earlier session of this browser.
-        if let Some(cookie) = self.site.cookie(asked.headers) {
-            self.sessions.end(cookie);
-        }
-        let begun = self
-            .sessions
-            .begin(Rc::clone(database), role, password, logged_in);
-        let Some((_, id)) = begun else {
-            self.log.warn("the system has no random bytes", "", "");
-            return plain(StatusCode::SERVICE_UNAVAILABLE, "try again later\n");
-        };
-        let what = format!("role \"{role}\" logged in from {}", asked.peer);
-        database.log.log(&what);
-        let next = form.get("next").filter(|next| route::is_page(next));
-        let answer = see_other(&self.site.path(&database.label, next.unwrap_or_default()));
-        self.with_cookie(answer, database, &id)
-    }
-
-    fn log_out(&self, asked: &Asked<'_>, session: &Session) -> Answer {
-        if let Some(cookie) = self.site.cookie(asked.headers) {
-            self.sessions.end(cookie);
-        }
-        let what = format!("role \"{}\" logged out", session.role);
-        asked.database.log.log(&what);
-        let answer = see_other(&self.site.path(&asked.database.label, "login"));
-        self.with_cookie(answer, asked.database, "")
-    }
-
-    fn with_cookie(&self, answer: Answer, database: &Database, value: &str) -> Answer {
-        let cookie = self.site.set_cookie(&database.label, value);
-        match HeaderValue::from_str(&cookie) {
-            Ok(cookie) => with(answer, SET_COOKIE, cookie),
-            Err(_) => answer,
-        }
-    }
-
-    /// Leads to the log-in, and from there back. A page that renews itself is told to reload.
-    fn to_log_in(&self, asked: &Asked<'_>) -> Answer {
-        if asked.headers.contains_key(RENEWAL) {
-            return plain(StatusCode::UNAUTHORIZED, "the session has ended\n");
-        }
-        let here = match asked.query.is_empty() {
-            true => asked.within.to_owned(),
-            false => format!("{}?{}", asked.within, asked.query),
-        };
-        let next = match route::is_page(&here) && !here.is_empty() {
-            true => format!("login?next={}", encoded(&here)),
-            false => "login".to_owned(),
-        };
-        see_other(&self.site.path(&asked.database.label, &next))
-    }
-
-    fn log_in_page(
-        &self,
-        asked: &Asked<'_>,
-        status: StatusCode,
-        notice: Option<&Notice>,
-    ) -> Answer {
-        let next = Form::parse(asked.query.as_bytes());
-        let is_only = self.databases.len() == 1;
-        let body = pages::log_in::form(
-            &self.site,
-            &self.assets,
-            asked.database,
-            &next,
-            notice,
-            is_only,
-        );
-        let title = format!("Log in · {} · mailroom", asked.database.label);
-        let page = document(
-            &self.site,
-            &self.assets,
-            asked.theme,
-            (&title, "0"),
-            &body,
-            true,
-        );
-        html(status, page)
     }
 
     /// The databases to choose from; with one, its first page.

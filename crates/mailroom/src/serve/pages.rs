@@ -8,7 +8,8 @@
 //! | `rows` | its rows |
 //! | `search` | what is looked for |
 //! | `answer` | "did she get it?" |
-//! | `message` | one message, and what can be done with it |
+//! | `message` | one message |
+//! | `message_acts` | what can be done with it |
 //! | `history` | what happened to a message |
 //! | `preview` | what a message or a template says, in its frame |
 //! | `failures` | what failed, by reason |
@@ -25,6 +26,7 @@ mod failures;
 mod history;
 pub mod log_in;
 mod message;
+mod message_acts;
 mod messages;
 mod now;
 mod operator_log;
@@ -119,12 +121,12 @@ pub async fn show(
 /// It was not done, or that is not known because the connection was lost.
 pub async fn act(statements: &Statements<'_>, act: Act, form: &Form) -> Result<Done, Failure> {
     match act {
-        Act::Retry(id) => message::retry(statements, id).await,
-        Act::Cancel(id) => message::cancel(statements, id).await,
-        Act::Reschedule(id) => message::reschedule(statements, id, form).await,
-        Act::SendAgain(id) => message::send_again(statements, id).await,
-        Act::RequestLink => message::request_link(statements, form).await,
-        Act::EndLinks => message::end_links(statements, form).await,
+        Act::Retry(id) => message_acts::retry(statements, id).await,
+        Act::Cancel(id) => message_acts::cancel(statements, id).await,
+        Act::Reschedule(id) => message_acts::reschedule(statements, id, form).await,
+        Act::SendAgain(id) => message_acts::send_again(statements, id).await,
+        Act::RequestLink => message_acts::request_link(statements, form).await,
+        Act::EndLinks => message_acts::end_links(statements, form).await,
         Act::RetryFailed => failures::retry(statements, form).await,
         Act::Pause => delivery::pause(statements).await,
         Act::Resume => delivery::resume(statements).await,

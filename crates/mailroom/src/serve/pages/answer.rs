@@ -6,7 +6,8 @@ use tokio_postgres::types::Type;
 use super::rows::Row;
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Clock, Failure, Statements};
-use crate::serve::layout::{View, maybe_time, span};
+use crate::serve::layout::View;
+use crate::serve::words::{maybe_time, span};
 
 /// What is known.
 pub struct Answer {

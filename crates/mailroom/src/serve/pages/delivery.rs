@@ -5,7 +5,8 @@ use maud::{Markup, html};
 use super::{Done, Shown};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure, Statements};
-use crate::serve::layout::{Page, Section, View, deliverer, empty, maybe_time, number, span};
+use crate::serve::layout::{Page, Section, View, empty};
+use crate::serve::words::{deliverer, maybe_time, number, span};
 
 /// The transports, with what is due for each.
 pub struct Transports {

@@ -7,7 +7,8 @@ use super::{Done, Shown};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure, Statements};
 use crate::serve::form::{Form, query};
-use crate::serve::layout::{Page, Section, View, breakable, empty, maybe_time, number, some};
+use crate::serve::layout::{Page, Section, View, empty, some};
+use crate::serve::words::{breakable, maybe_time, number};
 
 /// How far back one can look: intervals of PostgreSQL.
 const SPANS: [&str; 4] = ["1 hour", "24 hours", "7 days", "30 days"];

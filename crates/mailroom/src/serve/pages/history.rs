@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Clock, Failure};
-use crate::serve::layout::{deliverer, maybe_time, number, span};
+use crate::serve::words::{deliverer, maybe_time, number, span};
 
 /// A step.
 struct Step {

@@ -1,15 +1,14 @@
-//! One message, and what can be done with it.
+//! One message.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
-use super::{Done, Shown, history, preview};
+use super::{Shown, history, preview};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure, Statements};
 use crate::serve::form::Form;
-use crate::serve::layout::{
-    Page, Section, View, copyable, deliverer, maybe_time, number, size, span,
-};
+use crate::serve::layout::{Page, Section, View};
+use crate::serve::words::{copyable, deliverer, maybe_time, number, size, span};
 
 /// What is shown of a message.
 struct Message {
@@ -263,7 +262,7 @@ impl Message {
 
     /// A time of the link; a monitor sees none.
     fn link(&self, name: &str) -> Result<Option<String>, Failure> {
-        self.cells.maybe(name).or_else(|_| Ok(None))
+        self.cells.maybe(name).or(Ok(None))
     }
 
     /// The newest event of the provider that says what became of it.
@@ -333,9 +332,7 @@ impl Message {
 
     fn happened(&self, clock: &Clock) -> Result<Markup, Failure> {
         let cells = &self.cells;
-        let by = cells
-            .maybe("enqueued_by")
-            .or_else(|_| Ok::<_, Failure>(None))?;
+        let by = cells.maybe("enqueued_by").or(Ok::<_, Failure>(None))?;
         let scheduled = html! { "Scheduled" @if let Some(by) = by { " by " strong { (by) } } };
         Ok(html! {
             section class="panel" id="history" data-live {
@@ -353,7 +350,7 @@ impl Message {
 
     fn details(&self, clock: &Clock, recipients: &[String]) -> Result<Markup, Failure> {
         let cells = &self.cells;
-        let text = |name: &str| cells.maybe(name).or_else(|_| Ok::<_, Failure>(None));
+        let text = |name: &str| cells.maybe(name).or(Ok::<_, Failure>(None));
         let list = |name: &str| cells.list(name).or_else(|_| Ok::<_, Failure>(Vec::new()));
         let keys = [
             ("Item key", "item_key"),
@@ -362,7 +359,7 @@ impl Message {
         ];
         let bytes = cells
             .maybe_number("attachment_bytes")
-            .or_else(|_| Ok::<_, Failure>(None))?;
+            .or(Ok::<_, Failure>(None))?;
         let fallback = text("fallback_from")?.filter(|from| !from.is_empty());
         Ok(html! {
             section class="panel" {
@@ -428,128 +425,4 @@ fn dash(value: Option<String>) -> String {
     value
         .filter(|value| !value.is_empty())
         .unwrap_or_else(|| "–".to_owned())
-}
-
-/// Whether a statement of one flag, for a message, did something.
-async fn done(statements: &Statements<'_>, statement: &str, id: i64) -> Result<bool, Failure> {
-    let row = statements.one(statement, &[(&id, Type::INT8)]).await?;
-    row.flag("done")
-}
-
-/// Retries a failed message.
-///
-/// # Errors
-/// As all that is done.
-pub async fn retry(statements: &Statements<'_>, id: i64) -> Result<Done, Failure> {
-    let statement = include_str!("../../../sql/page/act_retry.sql");
-    Ok(match done(statements, statement, id).await? {
-        true => Done::new(format!("retried message {id}"), "Retried. It is due now."),
-        false => Done::nothing(
-            format!("did not retry message {id}"),
-            "Not retried.",
-            "It has not failed, or its link has ended.",
-        ),
-    })
-}
-
-/// Cancels a message that waits.
-///
-/// # Errors
-/// As all that is done.
-pub async fn cancel(statements: &Statements<'_>, id: i64) -> Result<Done, Failure> {
-    let statement = include_str!("../../../sql/page/act_cancel.sql");
-    Ok(match done(statements, statement, id).await? {
-        true => Done::new(format!("cancelled message {id}"), "Cancelled."),
-        false => Done::nothing(
-            format!("did not cancel message {id}"),
-            "Not cancelled.",
-            "It does not wait any more: it is being sent, or has ended.",
-        ),
-    })
-}
-
-/// Moves a message that waits to another time.
-///
-/// # Errors
-/// As all that is done.
-pub async fn reschedule(
-    statements: &Statements<'_>,
-    id: i64,
-    form: &Form,
-) -> Result<Done, Failure> {
-    let send_at = form.get("send_at").unwrap_or_default();
-    let statement = include_str!("../../../sql/page/act_reschedule.sql");
-    let parameters = [(&id as _, Type::INT8), (&send_at as _, Type::TEXT)];
-    let row = statements.one(statement, &parameters).await?;
-    Ok(match row.flag("done")? {
-        true => Done::new(format!("rescheduled message {id}"), "Rescheduled."),
-        false => Done::nothing(
-            format!("did not reschedule message {id}"),
-            "Not rescheduled.",
-            "It does not wait any more: it is being sent, or has ended.",
-        ),
-    })
-}
-
-/// Schedules a copy of a message that has ended.
-///
-/// # Errors
-/// As all that is done.
-pub async fn send_again(statements: &Statements<'_>, id: i64) -> Result<Done, Failure> {
-    let statement = include_str!("../../../sql/page/act_send_again.sql");
-    let row = statements.one(statement, &[(&id, Type::INT8)]).await?;
-    Ok(match row.maybe_number("id")? {
-        Some(copy) => Done {
-            to: Some(format!("messages/{copy}")),
-            ..Done::new(
-                format!("sent message {id} again as {copy}"),
-                format!("Message {id} is sent again: this is its copy."),
-            )
-        },
-        None => Done::nothing(
-            format!("did not send message {id} again"),
-            "There is no such message.",
-            "",
-        ),
-    })
-}
-
-/// Sends a new link to the address of an account.
-///
-/// # Errors
-/// As all that is done.
-pub async fn request_link(statements: &Statements<'_>, form: &Form) -> Result<Done, Failure> {
-    let (action, address) = (form.raw("action"), form.raw("address"));
-    let statement = include_str!("../../../sql/page/act_request.sql");
-    let parameters = [(&action as _, Type::TEXT), (&address as _, Type::TEXT)];
-    let row = statements.maybe(statement, &parameters).await?;
-    Ok(match row {
-        Some(_) => {
-            let mut done = Done::new("requested a link", "A new link is on its way.");
-            done.notice.detail =
-                "If there is such an account, and it has not had too many in the last hour."
-                    .to_owned();
-            done
-        }
-        None => Done::nothing("requested no link", "There is no such link.", ""),
-    })
-}
-
-/// Ends the links of an account.
-///
-/// # Errors
-/// As all that is done.
-pub async fn end_links(statements: &Statements<'_>, form: &Form) -> Result<Done, Failure> {
-    let account = form.number("account");
-    let statement = include_str!("../../../sql/page/act_revoke.sql");
-    let row = statements.one(statement, &[(&account, Type::INT8)]).await?;
-    let links = row.number("links")?;
-    let message = match links {
-        1 => "Ended 1 link.".to_owned(),
-        _ => format!("Ended {} links.", number(links)),
-    };
-    Ok(Done::new(
-        format!("ended {links} links of an account"),
-        message,
-    ))
 }

@@ -9,7 +9,8 @@ use super::search::{Choices, Search, filters};
 use super::{Shown, csv as file};
 use crate::serve::connection::{Access, Clock, Failure, Statements};
 use crate::serve::form::Form;
-use crate::serve::layout::{Page, Section, View, empty, number, span, time};
+use crate::serve::layout::{Page, Section, View, empty};
+use crate::serve::words::{number, span, time};
 
 /// How many rows a page has.
 const ROWS: i32 = 50;

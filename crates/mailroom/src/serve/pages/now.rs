@@ -5,7 +5,8 @@ use maud::{Markup, html};
 use super::{Shown, delivery, failures};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure};
-use crate::serve::layout::{Page, Section, View, maybe_time, number, span};
+use crate::serve::layout::{Page, Section, View};
+use crate::serve::words::{maybe_time, number, span};
 
 /// How far back failures are shown.
 const SINCE: &str = "24 hours";

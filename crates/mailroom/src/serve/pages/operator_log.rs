@@ -7,7 +7,8 @@ use super::{Shown, csv as file};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure};
 use crate::serve::form::{Form, query};
-use crate::serve::layout::{Page, Section, View, empty, maybe_time};
+use crate::serve::layout::{Page, Section, View, empty};
+use crate::serve::words::maybe_time;
 
 /// How many rows a page has.
 const ROWS: usize = 50;

@@ -4,7 +4,8 @@ use maud::{Markup, html};
 
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Clock, Failure};
-use crate::serve::layout::{View, breakable, maybe_time, number, state};
+use crate::serve::layout::View;
+use crate::serve::words::{breakable, maybe_time, number, state};
 
 /// A row of the list.
 pub struct Row {

@@ -4,8 +4,9 @@ use maud::{Markup, html};
 
 use crate::serve::connection::{Failure, Statements};
 use crate::serve::form::{Form, query};
-use crate::serve::layout::{STATES, View};
+use crate::serve::layout::View;
 use crate::serve::rights::Rights;
+use crate::serve::words::STATES;
 
 /// What is looked for.
 #[derive(Clone, Debug, Default)]

@@ -1,0 +1,139 @@
+//! Logging in and out.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use hyper::StatusCode;
+use hyper::header::{HeaderValue, RETRY_AFTER, SET_COOKIE};
+use zeroize::Zeroizing;
+
+use super::{Asked, Pages, RENEWAL, error};
+use crate::http_server::{Answer, with};
+use crate::serve::database::Database;
+use crate::serve::form::Form;
+use crate::serve::layout::document;
+use crate::serve::pages;
+use crate::serve::response::{html, plain, see_other};
+use crate::serve::route;
+use crate::serve::sessions::{Notice, Session};
+use crate::serve::site::encoded;
+
+impl Pages {
+    /// Logs in whose role and password a form holds.
+    pub(super) async fn log_in(&self, asked: &Asked<'_>, form: &Form) -> Answer {
+        let database = asked.database;
+        if let Some(wait) = self.attempts.count(asked.peer, Instant::now()) {
+            let notice = error("Too many attempts. Please wait a minute.");
+            let answer = self.log_in_page(asked, StatusCode::TOO_MANY_REQUESTS, Some(&notice));
+            return with(answer, RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+        }
+        let Some(role) = form.get("role") else {
+            let notice = error("Please give a role and its password.");
+            return self.log_in_page(asked, StatusCode::BAD_REQUEST, Some(&notice));
+        };
+        let password = Zeroizing::new(form.raw("password").to_owned());
+        let Some(_turn) = self.attempts.turn().await else {
+            let notice = error("Too many attempts at a time. Please try again.");
+            return self.log_in_page(asked, StatusCode::SERVICE_UNAVAILABLE, Some(&notice));
+        };
+        let logged_in = match database.log_in(role, &password).await {
+            Ok(logged_in) => logged_in,
+            Err(refused) => {
+                if let Some(left_out) = self.attempts.tell(asked.peer, Instant::now()) {
+                    let what = format!(
+                        "role \"{role}\" was not logged in from {}: {}",
+                        asked.peer, refused.reason
+                    );
+                    let detail = match left_out {
+                        0 => String::new(),
+                        _ => format!("Since the last such line, {left_out} more were left out."),
+                    };
+                    database.log.warn(&what, &detail, "");
+                }
+                let notice = Notice {
+                    hint: refused.hint,
+                    ..error(&refused.message)
+                };
+                return self.log_in_page(asked, StatusCode::FORBIDDEN, Some(&notice));
+            }
+        };
+        // An earlier session of this browser.
+        if let Some(cookie) = self.site.cookie(asked.headers) {
+            self.sessions.end(cookie);
+        }
+        let begun = self
+            .sessions
+            .begin(Rc::clone(database), role, password, logged_in);
+        let Some((_, id)) = begun else {
+            self.log.warn("the system has no random bytes", "", "");
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "try again later\n");
+        };
+        let what = format!("role \"{role}\" logged in from {}", asked.peer);
+        database.log.log(&what);
+        let next = form.get("next").filter(|next| route::is_page(next));
+        let answer = see_other(&self.site.path(&database.label, next.unwrap_or_default()));
+        self.with_cookie(answer, database, &id)
+    }
+
+    pub(super) fn log_out(&self, asked: &Asked<'_>, session: &Session) -> Answer {
+        if let Some(cookie) = self.site.cookie(asked.headers) {
+            self.sessions.end(cookie);
+        }
+        let what = format!("role \"{}\" logged out", session.role);
+        asked.database.log.log(&what);
+        let answer = see_other(&self.site.path(&asked.database.label, "login"));
+        self.with_cookie(answer, asked.database, "")
+    }
+
+    pub(super) fn with_cookie(&self, answer: Answer, database: &Database, value: &str) -> Answer {
+        let cookie = self.site.set_cookie(&database.label, value);
+        match HeaderValue::from_str(&cookie) {
+            Ok(cookie) => with(answer, SET_COOKIE, cookie),
+            Err(_) => answer,
+        }
+    }
+
+    /// Leads to the log-in, and from there back. A page that renews itself is told to reload.
+    pub(super) fn to_log_in(&self, asked: &Asked<'_>) -> Answer {
+        if asked.headers.contains_key(RENEWAL) {
+            return plain(StatusCode::UNAUTHORIZED, "the session has ended\n");
+        }
+        let here = match asked.query.is_empty() {
+            true => asked.within.to_owned(),
+            false => format!("{}?{}", asked.within, asked.query),
+        };
+        let next = match route::is_page(&here) && !here.is_empty() {
+            true => format!("login?next={}", encoded(&here)),
+            false => "login".to_owned(),
+        };
+        see_other(&self.site.path(&asked.database.label, &next))
+    }
+
+    pub(super) fn log_in_page(
+        &self,
+        asked: &Asked<'_>,
+        status: StatusCode,
+        notice: Option<&Notice>,
+    ) -> Answer {
+        let next = Form::parse(asked.query.as_bytes());
+        let is_only = self.databases.len() == 1;
+        let body = pages::log_in::form(
+            &self.site,
+            &self.assets,
+            asked.database,
+            &next,
+            notice,
+            is_only,
+        );
+        let title = format!("Log in · {} · mailroom", asked.database.label);
+        let page = document(
+            &self.site,
+            &self.assets,
+            asked.theme,
+            (&title, "0"),
+            &body,
+            true,
+        );
+        html(status, page)
+    }
+}
