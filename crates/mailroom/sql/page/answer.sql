@@ -1,0 +1,96 @@
+-- One row for support, "did she get it?", about the address $1 text and its last mail, whose id is $2 int8 (NULL: none).
+-- address is NULL if $1 is no address; the other columns are NULL where there is no such thing. open_links are actions, and
+-- open_links_until when each ends. The event is the newest of that mail about this address.
+SELECT
+    k.address,
+    o.id,
+    o.state::text AS state,
+    o.kind::text AS kind,
+    o.transport::text AS transport,
+    o.subject::text AS subject,
+    to_char(o.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS created_at,
+    to_char(o.send_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS send_at,
+    to_char(o.claimed_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS claimed_at,
+    to_char(o.ended_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS ended_at,
+    CASE WHEN isfinite(coalesce(o.ended_at, o.created_at)) THEN extract(epoch FROM now() - coalesce(o.ended_at, o.created_at))::float8 END AS age,
+    o.failed_attempts,
+    o.last_error,
+    e.type::text AS event,
+    e.reason::text AS event_reason,
+    e.status AS event_status,
+    to_char(e.occurred_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS event_at,
+    -- Whether the transport of the mail has ever reported an event, as far as its latest 10,000 tell.
+    CASE
+        WHEN o.transport IS NOT NULL THEN EXISTS (
+            SELECT
+            FROM (
+                SELECT v.transport, v.type
+                FROM delivery_events v
+                ORDER BY v.id DESC
+                LIMIT 10000
+            ) v
+            WHERE v.transport = o.transport
+              -- These two mailroom records itself, too.
+              AND v.type NOT IN ('suppressed', 'rejected')
+        )
+    END AS has_events,
+    t.action::text AS link_action,
+    CASE WHEN t.consumed_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(t.consumed_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS link_used_at,
+    CASE WHEN t.revoked_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(t.revoked_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS link_ended_at,
+    CASE WHEN t.expires_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(t.expires_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS link_expires_at,
+    s.reason::text AS suppressed_for,
+    s.list AS suppressed_on,
+    to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS suppressed_since,
+    to_char(s.until, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS suppressed_until,
+    a.id AS account_id,
+    a.status::text AS account_status,
+    a.login AS account_login,
+    CASE WHEN a.created_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(a.created_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS account_created_at,
+    CASE WHEN a.activated_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(a.activated_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS account_activated_at,
+    CASE WHEN a.suspended_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(a.suspended_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS account_suspended_at,
+    coalesce(l.actions, '{}') AS open_links,
+    coalesce(l.expire, '{}') AS open_links_until
+FROM (SELECT mailroom_address_key($1::text)) k (address)
+LEFT JOIN outbox o ON o.id = $2::int8
+LEFT JOIN LATERAL (
+    SELECT d.type, d.reason, d.status, d.occurred_at
+    FROM delivery_events d
+    WHERE d.outbox_id = o.id
+      AND d.type <> 'accepted'
+      AND coalesce(d.recipient, k.address COLLATE "C") = k.address
+    -- That a server put it off says less than what became of it.
+    ORDER BY d.type = 'deferred', d.occurred_at DESC, d.id DESC
+    LIMIT 1
+) e ON true
+LEFT JOIN LATERAL (
+    SELECT i.action, i.consumed_at, i.revoked_at, i.expires_at
+    FROM tokens i
+    WHERE i.id = o.token_id
+    OFFSET 0
+) t ON true
+LEFT JOIN LATERAL (
+    SELECT p.reason, p.list, p.since, p.until
+    FROM suppressions p
+    WHERE p.address = k.address
+      AND (p.until > now()) IS NOT FALSE
+    -- Of all mail, before that of a list.
+    ORDER BY p.list, p.since DESC
+    LIMIT 1
+) s ON true
+LEFT JOIN LATERAL (
+    SELECT c.id, c.status, c.login, c.created_at, c.activated_at, c.suspended_at
+    FROM accounts c
+    WHERE c.email = k.address
+    OFFSET 0
+) a ON true
+LEFT JOIN LATERAL (
+    SELECT
+        array_agg(i.action::text ORDER BY i.id DESC) AS actions,
+        array_agg(CASE WHEN i.expires_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(i.expires_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END ORDER BY i.id DESC) AS expire
+    FROM tokens i
+    WHERE i.account = a.id
+      AND i.consumed_at IS NULL
+      AND i.revoked_at IS NULL
+      AND i.expires_at > extract(epoch FROM now())
+      AND a.status = _status_for(i.action)
+) l ON true

@@ -1,0 +1,40 @@
+-- The newest 10,000 errors of the last $1 text (an interval), in groups, the largest first, at most 100, for monitor.
+-- outcome and response_code are those of the last attempt. outcome is NULL for mail that ended without one; such a group is retried
+-- by kind alone, since a transport is that of an attempt. searched_to is set if there were more errors before that time.
+WITH errors AS MATERIALIZED (
+    SELECT o.id, o.kind, o.transport, o.failed_attempts, o.last_error, o.ended_at
+    FROM outbox o
+    WHERE o.state = 'error'
+      AND o.ended_at > now() - $1::text::interval
+    ORDER BY o.ended_at DESC
+    LIMIT 10000
+), failed AS MATERIALIZED (
+    SELECT
+        e.id, e.kind::text AS kind, coalesce(a.transport, e.transport)::text AS transport, a.outcome, a.response_code,
+        left(coalesce(a.error, e.last_error), 120) AS error,
+        e.ended_at
+    FROM errors e
+    LEFT JOIN LATERAL (
+        SELECT i.transport, i.outcome, i.response_code, i.error
+        FROM outbox_attempts i
+        WHERE i.outbox_id = e.id
+          AND i.attempt = e.failed_attempts
+        ORDER BY i.id DESC
+        LIMIT 1
+    ) a ON true
+)
+SELECT
+    f.kind,
+    f.transport,
+    f.outcome::text AS outcome,
+    f.response_code,
+    f.error,
+    count(*)::int4 AS mails,
+    max(f.id) AS newest_id,
+    to_char(max(f.ended_at), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS newest,
+    extract(epoch FROM now() - max(f.ended_at))::float8 AS age,
+    CASE WHEN (SELECT count(*) FROM errors) = 10000 THEN (SELECT to_char(min(e.ended_at), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') FROM errors e) END AS searched_to
+FROM failed f
+GROUP BY f.kind, f.transport, f.outcome, f.response_code, f.error
+ORDER BY count(*) DESC, max(f.ended_at) DESC
+LIMIT 100
