@@ -4,9 +4,9 @@
 WITH walk AS MATERIALIZED (
     SELECT
         t.before,
-        CASE WHEN num_nonnulls($2::text, $3::text, $4::text) = 0 THEN 0 ELSE greatest(t.before - 20000, 0) END AS low
+        CASE WHEN num_nonnulls($2::text, $3::text, $4::text) = 0 THEN 0 ELSE greatest(t.before, 20000) - 20000 END AS low
     FROM (
-        SELECT coalesce(greatest($1::int8, 0), (SELECT o.id + 1 FROM outbox o ORDER BY o.id DESC LIMIT 1), 0)
+        SELECT coalesce($1::int8, (SELECT o.id + 1 FROM outbox o ORDER BY o.id DESC LIMIT 1), 0)
     ) t (before)
 )
 SELECT

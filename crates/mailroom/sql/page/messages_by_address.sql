@@ -1,5 +1,5 @@
 -- The newest mails to the address $1 text with an id below $2 int8 (NULL: any), at most 51, for support. Columns and cursor as in messages.
--- Ended mail is found by the index; an address that has more than 4,000 is searched for in 20,000 ids at a time. Of the
+-- Ended mail is found by the index; an address that has more than 4,000 is searched for in 16,000 ids at a time. Of the
 -- waiting mail, the first 20,000 are searched, and more_waiting tells that there are more.
 WITH hits AS MATERIALIZED (
     -- Without an order, so that the primary key does not fit.
@@ -9,17 +9,20 @@ WITH hits AS MATERIALIZED (
       AND o.ended_at IS NOT NULL
     LIMIT 4001
 ), walk AS MATERIALIZED (
-    SELECT t.is_long, t.before, CASE WHEN t.is_long THEN greatest(t.before - 16000, 0) ELSE 0 END AS low
+    SELECT t.is_long, t.before, CASE WHEN t.is_long THEN greatest(t.before, 16000) - 16000 ELSE 0 END AS low
     FROM (
         SELECT
             (SELECT count(*) FROM hits) > 4000,
-            coalesce(greatest($2::int8, 0), (SELECT o.id + 1 FROM outbox o ORDER BY o.id DESC LIMIT 1), 0)
+            coalesce($2::int8, (SELECT o.id + 1 FROM outbox o ORDER BY o.id DESC LIMIT 1), 0)
     ) t (is_long, before)
 ), live AS MATERIALIZED (
     (
         SELECT o.id, o.recipients, o.cc, o.bcc
         FROM outbox o
         WHERE o.state = 'claimed'
+          -- Always true, and the planner does not know it: it expects few rows and reads the index in its order, up to the limit.
+          AND o.claimed_until >= (SELECT '-infinity'::timestamptz)
+          AND o.claimed_until <= (SELECT 'infinity'::timestamptz)
           AND NOT (SELECT w.is_long FROM walk w)
         ORDER BY o.claimed_until, o.id
         LIMIT 1000
@@ -29,6 +32,11 @@ WITH hits AS MATERIALIZED (
         SELECT o.id, o.recipients, o.cc, o.bcc
         FROM outbox o
         WHERE o.state = 'scheduled'
+          -- As above.
+          AND o.transport >= (SELECT ''::text)
+          AND o.transport <= (SELECT '~'::text)
+          AND o.priority >= (SELECT -100)
+          AND o.priority <= (SELECT 100)
           AND NOT (SELECT w.is_long FROM walk w)
         ORDER BY o.transport, o.priority, o.send_at, o.id
         LIMIT 19000

@@ -2,9 +2,9 @@
 -- By id, by a message_id anywhere in the text, by provider_id, and by item_key of waiting mail exactly; by item_key and
 -- group_key of all mail in 20,000 ids at a time.
 WITH walk AS MATERIALIZED (
-    SELECT t.before, greatest(t.before - 20000, 0) AS low
+    SELECT t.before, greatest(t.before, 20000) - 20000 AS low
     FROM (
-        SELECT coalesce(greatest($2::int8, 0), (SELECT o.id + 1 FROM outbox o ORDER BY o.id DESC LIMIT 1), 0)
+        SELECT coalesce($2::int8, (SELECT o.id + 1 FROM outbox o ORDER BY o.id DESC LIMIT 1), 0)
     ) t (before)
 ), found AS MATERIALIZED (
     SELECT o.id
