@@ -17,7 +17,7 @@ WITH hits AS MATERIALIZED (
     ) t (is_long, before)
 ), live AS MATERIALIZED (
     (
-        SELECT o.id, o.recipients, o.cc, o.bcc
+        SELECT o.id, _search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[mailroom_address_key($1::text)] AS is_hit
         FROM outbox o
         WHERE o.state = 'claimed'
           -- Always true, and the planner does not know it: it expects few rows and reads the index in its order, up to the limit.
@@ -29,7 +29,7 @@ WITH hits AS MATERIALIZED (
     )
     UNION ALL
     (
-        SELECT o.id, o.recipients, o.cc, o.bcc
+        SELECT o.id, _search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[mailroom_address_key($1::text)] AS is_hit
         FROM outbox o
         WHERE o.state = 'scheduled'
           -- As above.
@@ -44,7 +44,7 @@ WITH hits AS MATERIALIZED (
 ), found AS MATERIALIZED (
     SELECT h.id FROM hits h CROSS JOIN walk w WHERE NOT w.is_long
     UNION
-    SELECT l.id FROM live l WHERE _search_keys(l.recipients || l.cc || l.bcc) COLLATE "C" @> ARRAY[mailroom_address_key($1::text)]
+    SELECT l.id FROM live l WHERE l.is_hit
     UNION
     -- Mail with a link, however much waits before it.
     SELECT o.id

@@ -11,7 +11,7 @@ SELECT
     to_char(s.until, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS until,
     (s.until > now()) IS NOT FALSE AS in_force,
     -- Exact, for the next page.
-    s.since::text AS cursor_at,
+    to_char(s.since, 'YYYY-MM-DD HH24:MI:SS.USTZH:TZM') AS cursor_at,
     s.address AS cursor_address
 FROM suppressions s
 WHERE ($1::text IS NULL OR s.address = mailroom_address_key($1::text))
