@@ -1,5 +1,5 @@
 -- The newest mails to the address $1 text with an id below $2 int8 (NULL: any), at most 51, for support. Columns and cursor as in messages.
--- Ended mail is found by the index; an address that has more than 4,000 is searched for in 16,000 ids at a time. Of the
+-- Ended mail is found by the index; an address that has more than 4,000 is searched for in 15,000 ids at a time. Of the
 -- waiting mail, the first 20,000 are searched, and more_waiting tells that there are more.
 WITH hits AS MATERIALIZED (
     -- Without an order, so that the primary key does not fit.
@@ -9,7 +9,7 @@ WITH hits AS MATERIALIZED (
       AND o.ended_at IS NOT NULL
     LIMIT 4001
 ), walk AS MATERIALIZED (
-    SELECT t.is_long, t.before, CASE WHEN t.is_long THEN greatest(t.before, 16000) - 16000 ELSE 0 END AS low
+    SELECT t.is_long, t.before, CASE WHEN t.is_long THEN greatest(t.before, 15000) - 15000 ELSE 0 END AS low
     FROM (
         SELECT
             (SELECT count(*) FROM hits) > 4000,
