@@ -8,9 +8,9 @@ use crate::cluster::Cluster;
 use super::matrix::STATEMENTS;
 use super::{QUIET, create_roles, rows, run};
 
-/// Ended and waiting mail of the large database.
+/// Ended and waiting mail of the large database: more waits, and more has failed, than a statement may read.
 const ENDED: i64 = 200_000;
-const WAITING: i64 = 20_000;
+const WAITING: i64 = 30_000;
 /// What a statement may read of outbox: 20,000 rows that it searches, and those that it shows.
 const MOST: f64 = 20_100.0;
 
@@ -31,8 +31,8 @@ fn fill(client: &mut Client) {
              provider_id, item_key) \
          SELECT (ARRAY['invoice', 'receipt', 'digest'])[1 + i % 3], ARRAY['User <u' || i % 5000 || '@Example.com>'], \
              CASE WHEN i % 10 = 0 THEN ARRAY['ops@example.com'] ELSE '{{}}' END, 'Mail ' || i, 'Text', \
-             (CASE WHEN i % 12 = 0 THEN 'error' ELSE 'sent' END)::outbox_state, CASE WHEN i % 5 = 0 THEN 'ses' ELSE 'smtp' END, \
-             t.at, t.at, CASE WHEN i % 12 = 0 THEN 'smtp 550' END, (i % 12 = 0)::integer, 'provider-' || i, 'order-' || i \
+             (CASE WHEN i % 6 = 0 THEN 'error' ELSE 'sent' END)::outbox_state, CASE WHEN i % 5 = 0 THEN 'ses' ELSE 'smtp' END, \
+             t.at, t.at, CASE WHEN i % 6 = 0 THEN 'smtp 550' END, (i % 6 = 0)::integer, 'provider-' || i, 'order-' || i \
          FROM generate_series(1, {ENDED}) i CROSS JOIN LATERAL (SELECT now() - ({ENDED} - i) * interval '1 s') t (at); \
          INSERT INTO outbox_attempts (outbox_id, attempt, outcome, ended_at, transport, response_code, error) \
          SELECT o.id, 1, 'failed', o.ended_at, o.transport, 550, 'smtp 550' FROM outbox o WHERE o.state = 'error'; \
