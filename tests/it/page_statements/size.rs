@@ -75,16 +75,23 @@ fn no_statement_of_the_page_reads_more_than_20_000_mails() {
     create_roles(&mut client);
     fill(&mut client);
     let mut admin = cluster.connect_as("app", "page_admin");
-    for (name, _, calls) in STATEMENTS
-        .iter()
-        .filter(|(name, ..)| !name.starts_with("act_"))
-    {
-        for call in *calls {
-            let plan = run(&mut admin, name, call, "EXPLAIN (ANALYZE, FORMAT JSON)").unwrap();
-            let plan: Value = serde_json::from_str(plan[0].get(0).unwrap()).unwrap();
-            let call = format!("{name}({call})");
-            let looked = looked_at(&plan[0]["Plan"], &call);
-            assert!(looked <= MOST, "{call} read {looked} rows: {plan:#}");
+    for statistics in [
+        "SELECT 'of forty mails'",
+        "DELETE FROM pg_statistic WHERE starelid = 'outbox'::regclass",
+        "ANALYZE",
+    ] {
+        client.batch_execute(statistics).unwrap();
+        for (name, _, calls) in STATEMENTS
+            .iter()
+            .filter(|(name, ..)| !name.starts_with("act_"))
+        {
+            for call in *calls {
+                let plan = run(&mut admin, name, call, "EXPLAIN (ANALYZE, FORMAT JSON)").unwrap();
+                let plan: Value = serde_json::from_str(plan[0].get(0).unwrap()).unwrap();
+                let call = format!("after {statistics}, {name}({call})");
+                let looked = looked_at(&plan[0]["Plan"], &call);
+                assert!(looked <= MOST, "{call} read {looked} rows: {plan:#}");
+            }
         }
     }
     searches_find_what_is_there(&mut client, &mut admin);
