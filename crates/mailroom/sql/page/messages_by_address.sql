@@ -1,5 +1,5 @@
--- The newest mails to the address $1 text with an id below $2 int8 (NULL: any), at most $3 int4, for support. Columns and cursor as in messages.
--- Ended mail is found by the index; an address that has more than 4,000 is searched for in 16,000 ids at a time. Of the
+-- The newest mails to the address $1 text with an id below $2 int8 (NULL: any), at most 51, for support. Columns and cursor as in messages.
+-- Ended mail is found by the index; an address that has more than 4,000 is searched for in 15,000 ids at a time. Of the
 -- waiting mail, the first 20,000 are searched, and more_waiting tells that there are more.
 WITH hits AS MATERIALIZED (
     -- Without an order, so that the primary key does not fit.
@@ -9,7 +9,7 @@ WITH hits AS MATERIALIZED (
       AND o.ended_at IS NOT NULL
     LIMIT 4001
 ), walk AS MATERIALIZED (
-    SELECT t.is_long, t.before, CASE WHEN t.is_long THEN greatest(t.before, 16000) - 16000 ELSE 0 END AS low
+    SELECT t.is_long, t.before, CASE WHEN t.is_long THEN greatest(t.before, 15000) - 15000 ELSE 0 END AS low
     FROM (
         SELECT
             (SELECT count(*) FROM hits) > 4000,
@@ -17,7 +17,7 @@ WITH hits AS MATERIALIZED (
     ) t (is_long, before)
 ), live AS MATERIALIZED (
     (
-        SELECT o.id, o.recipients, o.cc, o.bcc
+        SELECT o.id, _search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[mailroom_address_key($1::text)] AS is_hit
         FROM outbox o
         WHERE o.state = 'claimed'
           -- Always true, and the planner does not know it: it expects few rows and reads the index in its order, up to the limit.
@@ -29,7 +29,7 @@ WITH hits AS MATERIALIZED (
     )
     UNION ALL
     (
-        SELECT o.id, o.recipients, o.cc, o.bcc
+        SELECT o.id, _search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[mailroom_address_key($1::text)] AS is_hit
         FROM outbox o
         WHERE o.state = 'scheduled'
           -- As above.
@@ -44,7 +44,7 @@ WITH hits AS MATERIALIZED (
 ), found AS MATERIALIZED (
     SELECT h.id FROM hits h CROSS JOIN walk w WHERE NOT w.is_long
     UNION
-    SELECT l.id FROM live l WHERE _search_keys(l.recipients || l.cc || l.bcc) COLLATE "C" @> ARRAY[mailroom_address_key($1::text)]
+    SELECT l.id FROM live l WHERE l.is_hit
     UNION
     -- Mail with a link, however much waits before it.
     SELECT o.id
@@ -105,7 +105,7 @@ LEFT JOIN LATERAL (
         FROM found f
         WHERE f.id < w.before
         ORDER BY f.id DESC
-        LIMIT $3::int4
+        LIMIT 51
     ) f
     JOIN outbox o ON o.id = ANY (ARRAY[f.id])
 ) m ON true

@@ -1,4 +1,4 @@
--- One row for each transport that has scheduled mail ('' is mail that clients deliver), for monitor: how much is due, and since when in seconds.
+-- One row for each transport that has scheduled mail ('' is mail that clients deliver), for monitor: how much is due, up to 10,000, and for how many seconds the first has been.
 WITH waiting AS MATERIALIZED (
     SELECT t.transport, count(*) OVER () AS transports
     FROM _scheduled_transports() t (transport)
@@ -9,8 +9,8 @@ SELECT
     c.due > l.most AS more,
     extract(epoch FROM now() - o.send_at)::float8 AS oldest_due
 FROM waiting w
--- 10,000 of one transport, fewer of each if there are many.
-CROSS JOIN LATERAL (SELECT least(10000, 20000 / w.transports) AS most) l
+-- 10,000 of each transport, fewer if there are more than five.
+CROSS JOIN LATERAL (SELECT least(10000, 50000 / w.transports) AS most) l
 CROSS JOIN LATERAL (
     SELECT count(*) AS due
     FROM (
