@@ -63,6 +63,8 @@ mod latency;
 mod links;
 #[path = "mailroom/memory.rs"]
 mod memory;
+#[path = "mailroom/page.rs"]
+mod page;
 #[path = "mailroom/partners.rs"]
 mod partners;
 #[path = "mailroom/pgbench.rs"]
@@ -97,6 +99,8 @@ mod sender_scene;
 mod smtp;
 #[path = "mailroom/snapshot.rs"]
 mod snapshot;
+#[path = "mailroom/suppressed.rs"]
+mod suppressed;
 #[path = "mailroom/table.rs"]
 mod table;
 #[allow(dead_code, reason = "nothing here reads key stores")]
@@ -118,12 +122,13 @@ use table::Row;
 type Measure = fn(Effort) -> Vec<Row>;
 
 /// What there is to measure, by the name that selects it.
-const SUBJECTS: [(&str, Measure); 25] = [
+const SUBJECTS: [(&str, Measure); 27] = [
     ("enqueue", enqueue::measure),
     ("send", send::measure),
     ("handout", handout::measure),
     ("flatness", flatness::measure),
     ("claim", claim::measure),
+    ("suppressed", suppressed::measure),
     ("snapshot", snapshot::measure),
     ("latency", latency::measure),
     ("arrival", arrival::measure),
@@ -144,6 +149,7 @@ const SUBJECTS: [(&str, Measure); 25] = [
     ("scale", scale::measure),
     ("sender", sender::measure),
     ("fleet", fleet::measure),
+    ("page", page::measure),
 ];
 
 fn main() {

@@ -173,7 +173,8 @@ CREATE INDEX outbox_due ON @extschema@.outbox (transport, priority, send_at, id)
 CREATE INDEX outbox_lease ON @extschema@.outbox (claimed_until, id) WHERE state = 'claimed';
 -- For purges, and for people.
 CREATE INDEX outbox_ended ON @extschema@.outbox (ended_at, id) WHERE ended_at IS NOT NULL;
-CREATE INDEX outbox_failed ON @extschema@.outbox (ended_at) WHERE state = 'error';
+-- Its condition keeps it from searches for one token or item, which outbox_failed_again answers.
+CREATE INDEX outbox_failed ON @extschema@.outbox (ended_at) WHERE state = 'error' AND ended_at IS NOT NULL;
 -- Whether a later mail of a token, or with the same item_key of its role, failed as well.
 CREATE INDEX outbox_failed_again ON @extschema@.outbox (token_id, item_key, enqueued_by)
     WHERE state = 'error' AND (token_id IS NOT NULL OR item_key IS NOT NULL);

@@ -41,6 +41,8 @@ COMMENT ON COLUMN @extschema@.suppressions.since IS
 COMMENT ON COLUMN @extschema@.suppressions.until IS 'When it ends; NULL for never.';
 
 -- For the purge.
+-- The newest first, for people.
+CREATE INDEX suppressions_since ON @extschema@.suppressions (since, address);
 CREATE INDEX suppressions_until ON @extschema@.suppressions (until) WHERE until IS NOT NULL;
 
 CREATE VIEW @extschema@._suppressions_in_force AS

@@ -1,4 +1,4 @@
--- What operators did, for support, the newest first, at most 51: with an id below $1 int8, about the mail with the id $2 int8 (NULL: any).
+-- What operators did, for support, the newest first, at most $3 int4: with an id below $1 int8, about the mail with the id $2 int8 (NULL: any).
 SELECT
     a.id,
     to_char(a.at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS at,
@@ -12,4 +12,4 @@ FROM operator_actions a
 WHERE ($1::int8 IS NULL OR a.id < $1::int8)
   AND ($2::int8 IS NULL OR a.outbox_id = $2::int8)
 ORDER BY a.id DESC
-LIMIT 51
+LIMIT $3::int4

@@ -1,4 +1,4 @@
--- The newest mails to the address $1 text with an id below $2 int8 (NULL: any), at most 51, for support. Columns and cursor as in messages.
+-- The newest mails to the address $1 text with an id below $2 int8 (NULL: any), at most $3 int4, for support. Columns and cursor as in messages.
 -- Ended mail is found by the index; an address that has more than 4,000 is searched for in 15,000 ids at a time. Of the
 -- waiting mail, the first 20,000 are searched, and more_waiting tells that there are more.
 WITH hits AS MATERIALIZED (
@@ -105,7 +105,7 @@ LEFT JOIN LATERAL (
         FROM found f
         WHERE f.id < w.before
         ORDER BY f.id DESC
-        LIMIT 51
+        LIMIT $3::int4
     ) f
     JOIN outbox o ON o.id = ANY (ARRAY[f.id])
 ) m ON true

@@ -1,4 +1,4 @@
--- The newest mails with an id below $2 int8 (NULL: any) that the text $1 names, at most 51, for support. Columns and cursor as in messages.
+-- The newest mails with an id below $2 int8 (NULL: any) that the text $1 names, at most $3 int4, for support. Columns and cursor as in messages.
 -- By id, by a message_id anywhere in the text, by provider_id, and by item_key of waiting mail exactly; by item_key and
 -- group_key of all mail in 20,000 ids at a time.
 WITH walk AS MATERIALIZED (
@@ -22,7 +22,7 @@ WITH walk AS MATERIALIZED (
         FROM outbox o
         WHERE o.provider_id = btrim($1::text)
           AND $2::int8 IS NULL
-        LIMIT 51
+        LIMIT $3::int4
     )
     UNION
     (
@@ -31,7 +31,7 @@ WITH walk AS MATERIALIZED (
         WHERE o.item_key = btrim($1::text)
           AND o.state IN ('scheduled', 'claimed')
           AND $2::int8 IS NULL
-        LIMIT 51
+        LIMIT $3::int4
     )
     UNION
     (
@@ -45,7 +45,7 @@ WITH walk AS MATERIALIZED (
               -- As an array, so that no index of keys fits.
               AND btrim($1::text) = ANY (ARRAY[i.item_key, i.group_key])
             ORDER BY i.id DESC
-            LIMIT 51
+            LIMIT $3::int4
         ) o
     )
 )
@@ -81,7 +81,7 @@ LEFT JOIN (
         SELECT f.id
         FROM found f
         ORDER BY f.id DESC
-        LIMIT 51
+        LIMIT $3::int4
     ) f
     JOIN outbox o ON o.id = ANY (ARRAY[f.id])
 ) m ON true

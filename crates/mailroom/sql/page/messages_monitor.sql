@@ -1,5 +1,5 @@
--- The newest mails with an id below $1 int8 (NULL: any), in state $2, of kind $3, of transport $4 text (NULL: any), at most 51, for monitor.
--- If there are 51, the page goes on before the id of the 50th. Else it goes on before next_before, which is NULL if all was
+-- The newest mails with an id below $1 int8 (NULL: any), in state $2, of kind $3, of transport $4 text (NULL: any), at most $5 int4, for monitor.
+-- If there are as many, there may be more before the id of the last. Else it goes on before next_before, which is NULL if all was
 -- searched; searched_to is the time back to which it was. With no mail, there is one row, whose id is NULL.
 WITH walk AS MATERIALIZED (
     SELECT
@@ -40,6 +40,6 @@ LEFT JOIN LATERAL (
       AND ($3::text IS NULL OR o.kind = $3::text)
       AND ($4::text IS NULL OR o.transport = $4::text)
     ORDER BY o.id DESC
-    LIMIT 51
+    LIMIT $5::int4
 ) m ON true
 ORDER BY m.id DESC

@@ -1,4 +1,4 @@
--- The suppressions for support, the newest first, at most 51: of the address $1 text, also those that have ended (NULL: all in force); those after
+-- The suppressions for support, the newest first, at most $4 int4: of the address $1 text, also those that have ended (NULL: all in force); those after
 -- the row with cursor_at $2 and cursor_address $3 text (NULL: from the newest on).
 SELECT
     s.address,
@@ -18,4 +18,4 @@ WHERE ($1::text IS NULL OR s.address = mailroom_address_key($1::text))
   AND ($1::text IS NOT NULL OR (s.until > now()) IS NOT FALSE)
   AND ($2::text IS NULL OR (s.since, s.address) < ($2::text::timestamptz, $3::text COLLATE "C"))
 ORDER BY s.since DESC, s.address DESC, s.list, s.reason
-LIMIT 51
+LIMIT $4::int4

@@ -102,6 +102,8 @@ impl Pages {
             Ok(whole) => whole,
             Err(answer) => return answer,
         };
+        // A slow database, or a slow log-in, must not keep other people from their pages.
+        drop(whole.turn);
         let Some(path) = self.site.inside(&path) else {
             return self.unknown();
         };
@@ -109,6 +111,9 @@ impl Pages {
             .filter(|(name, _)| *name == "mailroom-theme")
             .map(|(_, value)| value)
             .find(|value| ["light", "dark"].contains(value));
+        if path == "/-/health" {
+            return text(StatusCode::OK, "ok\n");
+        }
         if let Some(rest) = path.strip_prefix("/-/") {
             let asset = rest.split_once('/');
             let asset = asset.filter(|(version, _)| *version == self.assets);

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use hyper::StatusCode;
 use hyper::header::{HeaderValue, RETRY_AFTER, SET_COOKIE};
+use mailroom_core::line::quoted;
 use zeroize::Zeroizing;
 
 use super::{Asked, Pages, RENEWAL, error};
@@ -17,6 +18,9 @@ use crate::serve::response::{html, plain, see_other};
 use crate::serve::route;
 use crate::serve::sessions::{Notice, Session};
 use crate::serve::site::encoded;
+
+/// Maximum size of the name of a role in bytes.
+const ROLE_MAX: usize = 63;
 
 impl Pages {
     /// Logs in whose role and password a form holds.
@@ -40,9 +44,12 @@ impl Pages {
             Ok(logged_in) => logged_in,
             Err(refused) => {
                 if let Some(left_out) = self.attempts.tell(asked.peer, Instant::now()) {
+                    // No role has a longer name.
                     let what = format!(
-                        "role \"{role}\" was not logged in from {}: {}",
-                        asked.peer, refused.reason
+                        "role {} was not logged in from {}: {}",
+                        quoted(role, ROLE_MAX),
+                        asked.peer,
+                        refused.reason
                     );
                     let detail = match left_out {
                         0 => String::new(),
