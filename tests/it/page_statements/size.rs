@@ -47,7 +47,7 @@ fn fill(client: &mut Client) {
 
 /// The ids of a list, without the row that only tells where to go on.
 fn ids(client: &mut Client, name: &str, arguments: &str) -> Vec<i64> {
-    let rows = rows(client, name, arguments);
+    let rows = rows(client, name, &format!("{arguments}, 51"));
     rows.iter()
         .filter_map(|row| row.get("id"))
         .map(|id| id.parse().unwrap())
@@ -153,7 +153,7 @@ fn searches_find_what_is_there(client: &mut Client, support: &mut Client) {
         steps += 1;
         let call = format!("{before}, 'cancelled', NULL, NULL");
         found.extend(ids(support, "messages", &call));
-        let Some(next) = rows(support, "messages", &call)[0]
+        let Some(next) = rows(support, "messages", &format!("{call}, 51"))[0]
             .get("next_before")
             .map(str::to_owned)
         else {
