@@ -81,6 +81,7 @@ mod keys;
 mod locales;
 mod odd_values;
 mod own_table;
+mod page;
 mod policies;
 mod prose;
 mod queue;

@@ -81,6 +81,13 @@ impl Database {
                 reason: "a member of none of mailroom's roles".to_owned(),
             });
         }
+        if rights.sees_nothing() {
+            return Err(NotLoggedIn {
+                message: format!("Role \"{role}\" sees nothing of this page."),
+                hint: "GRANT mailroom_support, mailroom_monitor or mailroom_admin to it.".to_owned(),
+                reason: "a role that sees nothing".to_owned(),
+            });
+        }
         Ok((connection, Rc::new(rights)))
     }
 }

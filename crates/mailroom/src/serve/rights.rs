@@ -69,6 +69,18 @@ impl Rights {
         !self.roles.is_empty()
     }
 
+    /// Whether there is no page for it.
+    pub fn sees_nothing(&self) -> bool {
+        let sees = [
+            self.sees_mail,
+            self.sees_transports,
+            self.sees_templates,
+            self.sees_log,
+            self.sees_suppressions,
+        ];
+        !sees.contains(&true)
+    }
+
     /// Whether it sees no address and changes nothing.
     pub fn is_kiosk(&self) -> bool {
         let may_change = self.may_retry

@@ -1,0 +1,10 @@
+//! `mailroom serve` (in MAILROOM_SEND): who gets in, what each role sees and does, and what strangers can make of it.
+
+mod acts;
+mod attempts;
+mod log_in;
+mod proxy;
+mod requests;
+mod roles;
+mod scene;
+mod tls;
