@@ -2,9 +2,14 @@
 
 mod acts;
 mod attempts;
+mod csv;
+mod databases;
+mod hostile;
 mod log_in;
+mod outages;
 mod proxy;
 mod requests;
 mod roles;
 mod scene;
+mod secrets;
 mod tls;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::scene::{PASSWORD, Scene};
+use super::scene::{PASSWORD, Scene, free_address};
 use crate::receive::http::Answer;
 
 /// Attempts that the server has seen.
@@ -65,7 +65,7 @@ fn few_of_a_thousand_guesses_reach_the_server_and_the_log() {
 fn without_a_proxy_nobody_chooses_the_address() {
     let scene = Scene::start();
     let mut program = crate::sender_scene::program();
-    program.args(["serve", "--listen", "127.0.0.1:0", "--database", &scene.url("app")]);
+    program.args(["serve", "--listen", &free_address(), "--database", &scene.url("app")]);
     let log = scene.cluster.scratch().join("serve.log");
     let server = super::scene::Server::start(crate::sender_scene::Sender::spawn(program, log));
     let answers = (0..12).map(|_| server.browser("app").log_in("support", "hunter3").status);

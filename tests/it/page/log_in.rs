@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use super::scene::{MEMBERS, PASSWORD, Scene, Server, words};
+use super::scene::{free_address, MEMBERS, PASSWORD, Scene, Server, words};
 use crate::cluster::{Stop, eventually};
 use crate::pooler::Pooler;
 use crate::sender_scene::program;
@@ -224,10 +224,11 @@ fn a_wrong_start_is_explained() {
         (&["-d", "host=h dbname=app password=hunter2"], "people log in as themselves"),
         (&["-d", "host=h dbname=app passfile=/x"], "people log in as themselves"),
         (&[], "--database is missing"),
-        (&["-d", "dbname=app", "--listen", "0.0.0.0:0"], "--behind-proxy"),
-        (&["-d", "dbname=app", "--listen", "0.0.0.0:0", "--behind-proxy"], "--url https://"),
+        (&["-d", "dbname=app", "--listen", "127.0.0.1:0"], "--listen needs a port"),
+        (&["-d", "dbname=app", "--listen", "0.0.0.0:8425"], "--behind-proxy"),
+        (&["-d", "dbname=app", "--listen", "0.0.0.0:8425", "--behind-proxy"], "--url https://"),
         (
-            &["-d", "dbname=app", "--listen", "0.0.0.0:0", "--behind-proxy", "--url", "http://ops.example.com"],
+            &["-d", "dbname=app", "--listen", "0.0.0.0:8425", "--behind-proxy", "--url", "http://ops.example.com"],
             "--url https://",
         ),
         (&["-d", "dbname=app", "--url", "https://ann:x@ops.example.com"], "--url is not of the form"),
@@ -243,7 +244,7 @@ fn a_wrong_start_is_explained() {
 fn credentials_of_the_environment_let_nobody_in() {
     let scene = Scene::start();
     let mut command = program();
-    command.args(["serve", "--listen", "127.0.0.1:0", "--database", &scene.url("app")]);
+    command.args(["serve", "--listen", &free_address(), "--database", &scene.url("app")]);
     command.envs([("PGUSER", "support"), ("PGPASSWORD", PASSWORD)]);
     let log = scene.cluster.scratch().join("serve.log");
     let server = Server::start(crate::sender_scene::Sender::spawn(command, log));

@@ -200,7 +200,8 @@ fn without_a_session_there_is_nothing() {
     }
     for (act, fields, _) in ACTS {
         let answer = stranger.post(act, fields);
-        assert_eq!((answer.status, answer.header("location")), (303, Some("/app/login")), "{act}");
+        assert_eq!(answer.status, 303, "{act}");
+        assert!(answer.header("location").unwrap().starts_with("/app/login"), "{act}");
     }
     assert_eq!(MEMBERS.len(), ROLES.len() + 1);
 }

@@ -1,8 +1,9 @@
 //! `mailroom serve` beside a cluster without a worker, and the browsers of people.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use postgres::{Client, Config, NoTls};
 
@@ -29,6 +30,24 @@ const ROLES: &str = "
 /// The members of mailroom's roles.
 pub const MEMBERS: [&str; 7] = [
     "monitor", "support", "admin", "app", "sender", "collector", "receiver",
+];
+
+/// Pages that support and admin see.
+pub const READ: [&str; 14] = [
+    "",
+    "messages",
+    "messages?q=a@example.com",
+    "messages?q=1",
+    "messages?state=error&kind=x",
+    "messages.csv",
+    "messages/1",
+    "failures",
+    "failures/retry?kind=x",
+    "delivery",
+    "templates",
+    "templates/activation",
+    "suppressions",
+    "log",
 ];
 
 pub const PASSWORD: &str = "hunter2";
@@ -111,7 +130,8 @@ impl Scene {
     pub fn serve_at(&self, urls: &[String], options: &[&str]) -> Server {
         let name = format!("serve-{}.log", crate::process::free_port());
         let mut program = program();
-        program.args(["serve", "--listen", "127.0.0.1:0", "--behind-proxy"]);
+        program.args(["serve", "--behind-proxy"]);
+        program.args(["--listen", &free_address()]);
         for url in urls {
             program.args(["--database", url]);
         }
@@ -120,11 +140,16 @@ impl Scene {
     }
 }
 
+/// Where a program can listen.
+pub fn free_address() -> String {
+    format!("127.0.0.1:{}", crate::process::free_port())
+}
+
 /// The running program.
 pub struct Server {
     pub program: Sender,
     pub address: SocketAddr,
-    browsers: Cell<u16>,
+    browsers: AtomicU16,
 }
 
 impl Server {
@@ -136,14 +161,14 @@ impl Server {
         Self {
             address: address.parse().unwrap(),
             program,
-            browsers: Cell::new(0),
+            browsers: AtomicU16::new(1),
         }
     }
 
     /// A browser with an address of its own, which shows a database.
     pub fn browser(&self, database: &str) -> Browser<'_> {
-        self.browsers.set(self.browsers.get() + 1);
-        let [high, low] = self.browsers.get().to_be_bytes();
+        let number = self.browsers.fetch_add(1, Ordering::Relaxed);
+        let [high, low] = number.to_be_bytes();
         Browser {
             server: self,
             from: format!("198.51.{high}.{low}"),
@@ -195,11 +220,10 @@ impl Browser<'_> {
         for header in headers {
             head.push_str(&format!("{header}\n"));
         }
-        let cookies = self.cookies.borrow();
+        let cookies = self.cookies.borrow().clone();
         let cookies = cookies.iter().filter(|((_, of), _)| path.starts_with(of));
-        let cookies: Vec<String> = cookies
-            .map(|((name, _), value)| format!("{name}={value}"))
-            .collect();
+        let cookies = cookies.map(|((name, _), value)| format!("{name}={value}"));
+        let cookies: Vec<String> = cookies.collect();
         if !cookies.is_empty() {
             head.push_str(&format!("Cookie: {}\n", cookies.join("; ")));
         }

@@ -25,6 +25,8 @@ pub struct NotLoggedIn {
     pub hint: String,
     /// For the log only.
     pub reason: String,
+    /// Whether it is not the role's fault, and may help to try again.
+    pub is_outage: bool,
 }
 
 impl Database {
@@ -71,6 +73,7 @@ impl Database {
                        CREATE ROLE ann LOGIN PASSWORD '…' IN ROLE mailroom_admin;"
                     .to_owned(),
                 reason: "a superuser".to_owned(),
+                is_outage: false,
             });
         }
         if !rights.is_member() {
@@ -79,6 +82,7 @@ impl Database {
                 hint: "GRANT mailroom_support, mailroom_monitor or mailroom_admin to it."
                     .to_owned(),
                 reason: "a member of none of mailroom's roles".to_owned(),
+                is_outage: false,
             });
         }
         if rights.sees_nothing() {
@@ -86,6 +90,7 @@ impl Database {
                 message: format!("Role \"{role}\" sees nothing of this page."),
                 hint: "GRANT mailroom_support, mailroom_monitor or mailroom_admin to it.".to_owned(),
                 reason: "a role that sees nothing".to_owned(),
+                is_outage: false,
             });
         }
         Ok((connection, Rc::new(rights)))
@@ -100,23 +105,22 @@ fn not_opened(role: &str, failure: NotOpened) -> NotLoggedIn {
             hint: "Then anybody is anybody. Have a line with scram-sha-256 for this address in pg_hba.conf."
                 .to_owned(),
             reason: "the server asks for no password".to_owned(),
+            is_outage: false,
         },
         NotOpened::Unsafe(Refused::ClearText) => NotLoggedIn {
             message: "This server wants passwords in clear text, over a connection that others may read."
                 .to_owned(),
             hint: "Have sslmode=verify-full in --database.".to_owned(),
             reason: "the server wants the password in clear text".to_owned(),
+            is_outage: false,
         },
         NotOpened::Refused(error) => NotLoggedIn {
             message: "Role or password is wrong, or the role may not log in from here.".to_owned(),
             hint: String::new(),
             reason: error.to_string(),
+            is_outage: false,
         },
-        NotOpened::Unusable(error) => NotLoggedIn {
-            message: "The database cannot be used now.".to_owned(),
-            hint: String::new(),
-            reason: error.to_string(),
-        },
+        NotOpened::Unusable(error) => unusable(error.to_string()),
     }
 }
 
@@ -125,9 +129,14 @@ fn not_found(failure: &Failure) -> NotLoggedIn {
         Failure::Gone(error) | Failure::LoggedOut(error) => error.to_string(),
         Failure::Statement(statement) => statement.message.clone(),
     };
+    unusable(reason)
+}
+
+fn unusable(reason: String) -> NotLoggedIn {
     NotLoggedIn {
         message: "The database cannot be used now.".to_owned(),
         hint: String::new(),
         reason,
+        is_outage: true,
     }
 }
