@@ -38,14 +38,31 @@ fn lists_are_taken_away_as_csv() {
     let server = scene.serve();
     let support = server.of("support");
     let answer = support.get("messages.csv");
-    assert_eq!(answer.header("content-type"), Some("text/csv; charset=utf-8"));
-    assert_eq!(answer.header("content-disposition"), Some("attachment; filename=\"messages.csv\""));
+    assert_eq!(
+        answer.header("content-type"),
+        Some("text/csv; charset=utf-8")
+    );
+    assert_eq!(
+        answer.header("content-disposition"),
+        Some("attachment; filename=\"messages.csv\"")
+    );
     let rows = parsed(&answer.body);
     assert!(rows.iter().all(|row| row.len() == 9), "{rows:?}");
-    assert_eq!(rows[0].join(" "), "id state kind transport subject recipients at failed_attempts why");
-    let column = |at: usize| -> Vec<&str> { rows[1..].iter().map(|row| row[at].as_str()).collect() };
+    assert_eq!(
+        rows[0].join(" "),
+        "id state kind transport subject recipients at failed_attempts why"
+    );
+    let column =
+        |at: usize| -> Vec<&str> { rows[1..].iter().map(|row| row[at].as_str()).collect() };
     assert_eq!(column(0), ["6", "5", "4", "3", "2", "1"]);
-    let expected = ["Waits", "Grüße, \"Ann\"", "'@SUM(1)", "'-1+cmd|'/C calc'!A0", "'+1", "'=HYPERLINK(\"http://evil.example\")"];
+    let expected = [
+        "Waits",
+        "Grüße, \"Ann\"",
+        "'@SUM(1)",
+        "'-1+cmd|'/C calc'!A0",
+        "'+1",
+        "'=HYPERLINK(\"http://evil.example\")",
+    ];
     assert_eq!(column(4), expected);
     assert_eq!(column(5)[1], "\"Doe, Ann\" <a@example.com>, b5@example.com");
     assert_eq!(column(8)[1], "550 no \"such\"\nuser, 5");
@@ -65,19 +82,33 @@ fn lists_are_taken_away_as_csv() {
         assert_eq!(found, ids, "{query}");
         let page = support.page(&format!("messages{query}"));
         if !ids.is_empty() {
-            let link = format!("/app/messages.csv{}", query.replace('@', "%40").replace('&', "&amp;"));
-            assert!(page.contains(&format!("href=\"{link}\"")), "{query}: {page}");
+            let link = format!(
+                "/app/messages.csv{}",
+                query.replace('@', "%40").replace('&', "&amp;")
+            );
+            assert!(
+                page.contains(&format!("href=\"{link}\"")),
+                "{query}: {page}"
+            );
         }
     }
     let monitor = parsed(&server.of("monitor").page("messages.csv"));
     assert_eq!(monitor.len(), 7);
-    assert!(monitor[1..].iter().all(|row| row[4].is_empty() && row[5].is_empty()), "{monitor:?}");
+    assert!(
+        monitor[1..]
+            .iter()
+            .all(|row| row[4].is_empty() && row[5].is_empty()),
+        "{monitor:?}"
+    );
     let suppressed = parsed(&support.page("suppressions.csv"));
     assert_eq!(suppressed[0].join(" "), "address list reason since until");
     let mut found: Vec<&str> = suppressed[1..].iter().map(|row| row[0].as_str()).collect();
     found.sort_unstable();
     assert_eq!(found, ["'=cmd@example.com", "x@example.com"]);
-    assert_eq!(parsed(&support.page("suppressions.csv?q=X@example.com"))[1][1], "news");
+    assert_eq!(
+        parsed(&support.page("suppressions.csv?q=X@example.com"))[1][1],
+        "news"
+    );
     support.act("messages/6/cancel", &[("back", "log")]);
     let log = parsed(&support.page("log.csv"));
     assert_eq!(log[0].join(" "), "at role action message detail");

@@ -14,7 +14,14 @@ const TEXTS: [&str; 5] = [
 
 /// What of them would be in a page that does not escape.
 const RAW: [&str; 8] = [
-    "<script>evil", "\"><img", "<img src=x", "'><svg", "<svg/onload", "</textarea><", "<xss", "onerror=evil()\"",
+    "<script>evil",
+    "\"><img src=x",
+    "<img src=x",
+    "'><svg",
+    "<svg/onload",
+    "</textarea><",
+    "<xss",
+    "onerror=evil()\"",
 ];
 
 /// Hostile text in all that is not of the application.
@@ -38,7 +45,7 @@ fn scene() -> (Scene, Vec<String>) {
         "SELECT mailroom_suppress('s@example.com', left($1, 60))",
         "INSERT INTO outbox_attempts (outbox_id, attempt, outcome, started_at, ended_at, claimant, transport, error) VALUES (1, 1, 'failed', now(), now(), left($1, 60), '', $1)",
         "INSERT INTO delivery_events (event_key, outbox_id, transport, type, recipient, detail, occurred_at) \
-         VALUES (md5($1), 1, 'main', 'bounced', 'a1@example.com', $1, now())",
+         VALUES (md5($1)::uuid, 1, 'main', 'bounced', 'a1@example.com', $1, now())",
         "INSERT INTO operator_actions (role, action, outbox_id, detail) VALUES (left($1, 20), 'cancelled', 1, jsonb_build_object('kind', $1, $1, 1))",
     ];
     for text in TEXTS {
@@ -48,18 +55,39 @@ fn scene() -> (Scene, Vec<String>) {
         }
     }
     let all = [
-        "SELECT count(*) FROM outbox", "SELECT count(*) FROM templates", "SELECT count(*) FROM operator_actions",
-        "SELECT count(*) FROM accounts", "SELECT count(*) FROM outbox_attempts", "SELECT count(*) FROM delivery_events",
+        "SELECT count(*) FROM outbox",
+        "SELECT count(*) FROM templates",
+        "SELECT count(*) FROM operator_actions",
+        "SELECT count(*) FROM accounts",
+        "SELECT count(*) FROM outbox_attempts",
+        "SELECT count(*) FROM delivery_events",
     ];
     for query in all {
         assert!(scene.number(query) >= 1, "{query}");
     }
-    let mut more: Vec<String> = (1..=5).flat_map(|id| ["", "?view=data", "?view=text", "?view=headers"].map(|view| format!("messages/{id}{view}"))).collect();
+    let mut more: Vec<String> = (1..=5)
+        .flat_map(|id| {
+            ["", "?view=data", "?view=text", "?view=headers"]
+                .map(|view| format!("messages/{id}{view}"))
+        })
+        .collect();
     for text in TEXTS {
         let text = super::scene::encoded(&[("q", text)]);
         let value = text.strip_prefix("q=").unwrap();
-        for within in ["messages?q=", "messages?q=a@", "messages?state=", "messages?kind=", "messages?transport=", "suppressions?q=", "failures?since=",
-            "failures/retry?kind=", "log?message=", "templates/activation?locale=", "templates/activation?view=", "messages.csv?kind="] {
+        for within in [
+            "messages?q=",
+            "messages?q=a@",
+            "messages?state=",
+            "messages?kind=",
+            "messages?transport=",
+            "suppressions?q=",
+            "failures?since=",
+            "failures/retry?kind=",
+            "log?message=",
+            "templates/activation?locale=",
+            "templates/activation?view=",
+            "messages.csv?kind=",
+        ] {
             more.push(format!("{within}{value}"));
         }
         more.push(format!("templates/{value}"));
@@ -77,17 +105,25 @@ fn hostile_text_is_shown_as_text() {
         let browser = server.of(role);
         let mut escaped = 0;
         crawl(&browser, &more, |path, answer| {
-            if !answer.header("content-type").is_some_and(|kind| kind.starts_with("text/html")) {
+            if !answer
+                .header("content-type")
+                .is_some_and(|kind| kind.starts_with("text/html"))
+            {
                 return;
             }
             if path.ends_with("/html") || path.contains("/html?") {
                 let policy = answer.header("content-security-policy").unwrap();
-                let is_mail = policy.starts_with("default-src 'none'; img-src data:;") && policy.ends_with("sandbox");
+                let is_mail = policy.starts_with("default-src 'none'; img-src data:;")
+                    && policy.ends_with("sandbox");
                 assert!(is_mail || answer.status != 200, "{path}: {policy}");
                 return;
             }
             for raw in RAW {
-                assert!(!answer.body.contains(raw), "{role} {path}: {raw} in {}", answer.body);
+                assert!(
+                    !answer.body.contains(raw),
+                    "{role} {path}: {raw} in {}",
+                    answer.body
+                );
             }
             // The script of the page, and no other.
             assert_eq!(answer.body.matches("<script").count(), 1, "{path}");
@@ -99,9 +135,20 @@ fn hostile_text_is_shown_as_text() {
     }
     for refused in ["x\"><script>evil()</script>", "<img src=x onerror=evil()>"] {
         let told = server.browser("app").log_in(refused, "x");
-        assert!(!RAW.iter().any(|raw| told.body.contains(raw)), "{}", told.body);
-        let next = server.browser("app").get(&format!("login?{}", super::scene::encoded(&[("next", refused)])));
-        assert!(!RAW.iter().any(|raw| next.body.contains(raw)), "{}", next.body);
+        assert!(
+            !RAW.iter().any(|raw| told.body.contains(raw)),
+            "{}",
+            told.body
+        );
+        let next = server.browser("app").get(&format!(
+            "login?{}",
+            super::scene::encoded(&[("next", refused)])
+        ));
+        assert!(
+            !RAW.iter().any(|raw| next.body.contains(raw)),
+            "{}",
+            next.body
+        );
     }
 }
 
@@ -111,7 +158,9 @@ fn a_mail_is_shown_in_its_frame_only() {
     let server = scene.serve();
     let admin = server.of("admin");
     let ask = |headers: &[&str]| admin.send("GET", "/app/messages/2/html", headers, "");
-    for destination in ["document", "frame", "embed", "object", "script", "style", "image", "empty", "worker", ""] {
+    for destination in [
+        "document", "frame", "embed", "object", "script", "style", "image", "empty", "worker", "",
+    ] {
         let answer = ask(&[&format!("Sec-Fetch-Dest: {destination}")]);
         assert_eq!(answer.status, 403, "{destination}");
         assert!(!answer.body.contains("evil"), "{destination}");
@@ -123,11 +172,20 @@ fn a_mail_is_shown_in_its_frame_only() {
                   base-uri 'none'; frame-ancestors 'self'; sandbox";
     assert_eq!(answer.header("content-security-policy"), Some(policy));
     assert_eq!(ask(&[]).header("content-security-policy"), Some(policy));
-    let template = admin.send("GET", "/app/templates/activation/html", &["Sec-Fetch-Dest: document"], "");
+    let template = admin.send(
+        "GET",
+        "/app/templates/activation/html",
+        &["Sec-Fetch-Dest: document"],
+        "",
+    );
     assert_eq!(template.status, 403);
     // Links are text.
     let page = admin.page("messages/2");
-    assert!(page.contains("<code>https://evil.example/2?</code>") || words(&page).contains("https://evil.example/2"), "{page}");
+    assert!(
+        page.contains("<code>https://evil.example/2?</code>")
+            || words(&page).contains("https://evil.example/2"),
+        "{page}"
+    );
     assert!(!page.contains("href=\"https://"), "{page}");
 }
 

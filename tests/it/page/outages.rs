@@ -15,11 +15,18 @@ fn a_database_that_is_away_comes_back_on_the_same_page() {
         scene.cluster.stop_server(how);
         for within in ["messages", "", "messages/1", "messages.csv"] {
             let answer = browser.get(within);
-            assert_eq!((answer.status, answer.header("refresh")), (503, Some("5")), "{within}");
+            assert_eq!(
+                (answer.status, answer.header("refresh")),
+                (503, Some("5")),
+                "{within}"
+            );
             let told = words(&answer.body);
             assert!(told.contains("The database cannot be used now."), "{told}");
             // Nothing of hosts and sockets.
-            assert!(!answer.body.contains("mailroom-") && !told.contains("refused"), "{told}");
+            assert!(
+                !answer.body.contains("mailroom-") && !told.contains("refused"),
+                "{told}"
+            );
         }
         let told = server.browser("app").log_in("support", PASSWORD);
         assert_eq!(told.status, 503);
@@ -28,7 +35,10 @@ fn a_database_that_is_away_comes_back_on_the_same_page() {
         assert_eq!(answer.status, 303);
         scene.cluster.start_server();
         let page = words(&browser.page("messages"));
-        assert!(page.contains("cannot be used now") || page.contains("not known whether this was done"), "{page}");
+        assert!(
+            page.contains("cannot be used now") || page.contains("not known whether this was done"),
+            "{page}"
+        );
         assert!(!words(&browser.page("messages")).contains("not known whether"));
     }
     let log = server.program.log();
@@ -48,19 +58,27 @@ fn a_locked_table_keeps_only_its_own_readers_waiting_and_not_for_long() {
     let browser = server.of("support");
     let elsewhere = server.browser("other");
     assert_eq!(elsewhere.log_in("support", PASSWORD).status, 303);
-    scene.client.batch_execute("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE").unwrap();
+    scene
+        .client
+        .batch_execute("BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+        .unwrap();
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'support' AND wait_event_type = 'Lock'";
     let mut watching = scene.cluster.connect("postgres");
     std::thread::scope(|threads| {
         let cookies = browser.cookies.borrow().clone();
         let (name, value) = cookies.iter().next().unwrap();
-        let head = format!("GET /app/messages HTTP/1.1\nHost: {}\nCookie: {}={value}\n", server.address, name.0);
+        let head = format!(
+            "GET /app/messages HTTP/1.1\nHost: {}\nCookie: {}={value}\n",
+            server.address, name.0
+        );
         let server = &server;
         let asking = threads.spawn(move || {
             let begin = Instant::now();
             (server.exchange(&head, ""), begin.elapsed())
         });
-        eventually("the request to wait", || (crate::cluster::number(&mut watching, waits) > 0).then_some(()));
+        eventually("the request to wait", || {
+            (crate::cluster::number(&mut watching, waits) > 0).then_some(())
+        });
         let begin = Instant::now();
         elsewhere.page("messages");
         let took = begin.elapsed();
@@ -69,15 +87,24 @@ fn a_locked_table_keeps_only_its_own_readers_waiting_and_not_for_long() {
         assert!(waited < Duration::from_secs(10), "{waited:?}");
         assert_eq!((answer.status, answer.header("refresh")), (503, Some("5")));
         let told = words(&answer.body);
-        assert!(told.contains("Another session holds what this needs."), "{told}");
+        assert!(
+            told.contains("Another session holds what this needs."),
+            "{told}"
+        );
     });
     let told = browser.post("messages/1/cancel", &[("back", "log")]);
     assert_eq!(told.status, 303);
     let page = words(&browser.page("log"));
-    assert!(page.contains("Another session holds what this needs."), "{page}");
+    assert!(
+        page.contains("Another session holds what this needs."),
+        "{page}"
+    );
     scene.client.batch_execute("COMMIT").unwrap();
     browser.page("messages");
-    assert_eq!(browser.act("messages/1/cancel", &[("back", "messages/1")]), "Cancelled.");
+    assert_eq!(
+        browser.act("messages/1/cancel", &[("back", "messages/1")]),
+        "Cancelled."
+    );
 }
 
 #[test]
@@ -95,12 +122,22 @@ fn a_slow_statement_is_given_up() {
     let (browser, admin) = (server.of("support"), server.of("admin"));
     let begin = Instant::now();
     let answer = browser.get("messages");
-    assert!((2..10).contains(&begin.elapsed().as_secs()), "{:?}", begin.elapsed());
+    assert!(
+        (2..10).contains(&begin.elapsed().as_secs()),
+        "{:?}",
+        begin.elapsed()
+    );
     assert_eq!((answer.status, answer.header("refresh")), (503, Some("5")));
     let told = words(&answer.body);
-    assert!(told.contains("The database took too long, so this was given up."), "{told}");
+    assert!(
+        told.contains("The database took too long, so this was given up."),
+        "{told}"
+    );
     admin.page("messages");
-    scene.client.batch_execute("DROP POLICY slow ON outbox").unwrap();
+    scene
+        .client
+        .batch_execute("DROP POLICY slow ON outbox")
+        .unwrap();
     browser.page("messages");
 }
 

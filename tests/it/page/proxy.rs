@@ -22,7 +22,11 @@ fn nginx(scene: &Scene, server: &Server) -> (Process, std::net::SocketAddr) {
     let file = home.join("nginx.conf");
     std::fs::write(&file, text).unwrap();
     let mut command = std::process::Command::new("/usr/sbin/nginx");
-    command.arg("-c").arg(&file).arg("-e").arg(home.join("nginx.log"));
+    command
+        .arg("-c")
+        .arg(&file)
+        .arg("-e")
+        .arg(home.join("nginx.log"));
     let process = Process::start(&command);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     eventually("nginx", || std::net::TcpStream::connect(address).ok());
@@ -34,7 +38,10 @@ fn behind_nginx_the_page_is_below_its_path() {
     let mut scene = Scene::start();
     let sent = "SELECT mailroom_send('a@example.com', 'Hello', 'Text')";
     scene.client.batch_execute(sent).unwrap();
-    let mut server = scene.serve_at(&[scene.url("app")], &["--url", "https://ops.example.com/mail"]);
+    let mut server = scene.serve_at(
+        &[scene.url("app")],
+        &["--url", "https://ops.example.com/mail"],
+    );
     let (_nginx, outside) = nginx(&scene, &server);
     let inside = std::mem::replace(&mut server.address, outside);
     let mut browser = server.browser("app");
@@ -42,12 +49,30 @@ fn behind_nginx_the_page_is_below_its_path() {
     browser.host = HOST.to_owned();
     browser.scheme = "https";
     let first = browser.get("messages");
-    assert_eq!(first.header("location"), Some("/mail/app/login?next=messages"));
-    let answer = browser.post("login", &[("role", "support"), ("password", PASSWORD), ("next", "messages")]);
-    assert_eq!(answer.header("location"), Some("/mail/app/messages"), "{}", words(&answer.body));
+    assert_eq!(
+        first.header("location"),
+        Some("/mail/app/login?next=messages")
+    );
+    let answer = browser.post(
+        "login",
+        &[
+            ("role", "support"),
+            ("password", PASSWORD),
+            ("next", "messages"),
+        ],
+    );
+    assert_eq!(
+        answer.header("location"),
+        Some("/mail/app/messages"),
+        "{}",
+        words(&answer.body)
+    );
     let cookie = answer.header("set-cookie").unwrap();
     assert!(cookie.starts_with("__Secure-mailroom="), "{cookie}");
-    assert!(cookie.ends_with("; Path=/mail/app/; HttpOnly; SameSite=Lax; Secure"), "{cookie}");
+    assert!(
+        cookie.ends_with("; Path=/mail/app/; HttpOnly; SameSite=Lax; Secure"),
+        "{cookie}"
+    );
     let page = browser.page("messages");
     let paths = page.split('"').filter(|part| part.starts_with('/'));
     for path in paths {
@@ -56,13 +81,27 @@ fn behind_nginx_the_page_is_below_its_path() {
             assert_eq!(browser.send("GET", path, &[], "").status, 200, "{path}");
         }
     }
-    assert_eq!(browser.act("messages/1/cancel", &[("back", "messages/1")]), "Cancelled.");
-    assert_eq!(browser.send("GET", "/mail/", &[], "").header("location"), Some("/mail/app/"));
+    assert_eq!(
+        browser.act("messages/1/cancel", &[("back", "messages/1")]),
+        "Cancelled."
+    );
+    assert_eq!(
+        browser.send("GET", "/mail/", &[], "").header("location"),
+        Some("/mail/app/")
+    );
     // The address is that of the browser, to which nginx adds its own view.
     let log = server.program.log();
-    assert!(log.contains("role \"support\" logged in from 127.0.0.1"), "{log}");
+    assert!(
+        log.contains("role \"support\" logged in from 127.0.0.1"),
+        "{log}"
+    );
     let foreign = ["Origin: https://evil.example"];
-    assert_eq!(browser.send("POST", "/mail/app/logout", &foreign, "").status, 403);
+    assert_eq!(
+        browser
+            .send("POST", "/mail/app/logout", &foreign, "")
+            .status,
+        403
+    );
     // Not outside of the path, and not for others' hosts.
     server.address = inside;
     let mut browser = server.browser("app");

@@ -12,10 +12,16 @@ fn only_known_hosts_are_answered() {
     let port = server.address.port();
     let ask = |path: &str, hosts: &[&str]| {
         let hosts: String = hosts.iter().map(|host| format!("Host: {host}\n")).collect();
-        server.exchange(&format!("GET {path} HTTP/1.1\n{hosts}"), "").status
+        server
+            .exchange(&format!("GET {path} HTTP/1.1\n{hosts}"), "")
+            .status
     };
     for name in ["127.0.0.1", "localhost", "LocalHost", "[::1]"] {
-        assert_eq!(ask("/app/login", &[&format!("{name}:{port}")]), 200, "{name}");
+        assert_eq!(
+            ask("/app/login", &[&format!("{name}:{port}")]),
+            200,
+            "{name}"
+        );
     }
     let own = format!("localhost:{port}");
     for other in [
@@ -28,7 +34,15 @@ fn only_known_hosts_are_answered() {
         &format!("localhost:{port}@evil.example"),
         "",
     ] {
-        for path in ["/", "/app/login", "/app/messages", "/-/x", "/absent", "/-/health/", "//-/health"] {
+        for path in [
+            "/",
+            "/app/login",
+            "/app/messages",
+            "/-/x",
+            "/absent",
+            "/-/health/",
+            "//-/health",
+        ] {
             assert_eq!(ask(path, &[other]), 421, "{other} {path}");
         }
         // Whoever watches the program reaches it by its address.
@@ -57,7 +71,9 @@ fn forms_come_from_own_pages_only() {
     let post = |headers: &[&str], csrf: &str| {
         let all: Vec<&str> = [FORM].iter().chain(headers).copied().collect();
         let body = encoded(&[("csrf", csrf), ("back", "delivery")]);
-        browser.send("POST", "/app/delivery/pause", &all, &body).status
+        browser
+            .send("POST", "/app/delivery/pause", &all, &body)
+            .status
     };
     for headers in [
         &["Origin: http://evil.example"][..],
@@ -70,7 +86,11 @@ fn forms_come_from_own_pages_only() {
         &[&own, "Sec-Fetch-Site: cross-site"],
         &[&own, "Sec-Fetch-Site: same-site"],
         &[&own, "Sec-Fetch-Site: none"],
-        &[&own, "Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: cross-site"],
+        &[
+            &own,
+            "Sec-Fetch-Site: same-origin",
+            "Sec-Fetch-Site: cross-site",
+        ],
         &["Sec-Fetch-Site: same-origin"],
     ] {
         assert_eq!(post(headers, token), 403, "{headers:?}");
@@ -86,8 +106,18 @@ fn forms_come_from_own_pages_only() {
     let stranger = server.browser("app");
     let fields = encoded(&[("role", "support"), ("password", PASSWORD)]);
     let headers = [FORM, "Origin: http://evil.example"];
-    assert_eq!(stranger.send("POST", "/app/login", &headers, &fields).status, 403);
-    assert_eq!(browser.send("POST", "/app/logout", &[FORM, &own], "csrf=x").status, 403);
+    assert_eq!(
+        stranger
+            .send("POST", "/app/login", &headers, &fields)
+            .status,
+        403
+    );
+    assert_eq!(
+        browser
+            .send("POST", "/app/logout", &[FORM, &own], "csrf=x")
+            .status,
+        403
+    );
     assert_eq!(scene.number("SELECT count(*) FROM pauses"), 0);
     assert_eq!(post(&[&own, "Sec-Fetch-Site: same-origin"], token), 303);
     assert_eq!(scene.number("SELECT count(*) FROM pauses"), 1);
@@ -135,32 +165,74 @@ fn each_path_has_its_methods() {
         for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"] {
             let answer = browser.send(method, &format!("/app/{page}"), &[], "");
             let allowed = answer.header("allow");
-            assert_eq!((answer.status, allowed), (405, Some("GET, HEAD")), "{method} {page}");
+            assert_eq!(
+                (answer.status, allowed),
+                (405, Some("GET, HEAD")),
+                "{method} {page}"
+            );
         }
-        let (got, head) = (browser.get(page), browser.send("HEAD", &format!("/app/{page}"), &[], ""));
+        let (got, head) = (
+            browser.get(page),
+            browser.send("HEAD", &format!("/app/{page}"), &[], ""),
+        );
         assert_eq!((head.status, &*head.body), (got.status, ""), "{page}");
-        assert_eq!(head.header("content-type"), got.header("content-type"), "{page}");
+        assert_eq!(
+            head.header("content-type"),
+            got.header("content-type"),
+            "{page}"
+        );
     }
     for act in ACTS {
         for method in ["GET", "HEAD", "PUT"] {
             let answer = browser.send(method, &format!("/app/{act}"), &[], "");
             let allowed = answer.header("allow");
-            assert_eq!((answer.status, allowed), (405, Some("POST")), "{method} {act}");
+            assert_eq!(
+                (answer.status, allowed),
+                (405, Some("POST")),
+                "{method} {act}"
+            );
         }
     }
     for both in ["login", "failures/retry"] {
         let answer = browser.send("PUT", &format!("/app/{both}"), &[], "");
-        assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD, POST")));
+        assert_eq!(
+            (answer.status, answer.header("allow")),
+            (405, Some("GET, HEAD, POST"))
+        );
     }
     assert_eq!(scene.number("SELECT count(*) FROM operator_actions"), 0);
     for path in [
-        "/app", "/absent/", "/absent/messages", "/app/messages/", "/app/messages/x", "/app/messages/-1",
-        "/app/messages/1/2", "/app//messages", "/app/../app/", "/app/%2e%2e/", "/App/", "/-/", "/-/health/x", "/-/x/page.css",
-        "/app/-/health", "/favicon.ico", "/robots.txt", "/app/templates/", "/app/templates/%00",
+        "/app",
+        "/absent/",
+        "/absent/messages",
+        "/app/messages/",
+        "/app/messages/x",
+        "/app/messages/-1",
+        "/app/messages/1/2",
+        "/app//messages",
+        "/app/../app/",
+        "/app/%2e%2e/",
+        "/App/",
+        "/-/",
+        "/-/health/x",
+        "/-/x/page.css",
+        "/app/-/health",
+        "/favicon.ico",
+        "/robots.txt",
+        "/app/templates/",
+        "/app/templates/%00",
     ] {
         let answer = browser.send("GET", path, &[], "");
         assert_eq!(answer.status, 404, "{path}");
-        assert_eq!(browser.send("POST", path, &[], "").status, if path.starts_with("/-/health") { 404 } else { answer.status }, "{path}");
+        assert_eq!(
+            browser.send("POST", path, &[], "").status,
+            if path.starts_with("/-/health") {
+                404
+            } else {
+                answer.status
+            },
+            "{path}"
+        );
     }
     for id in ["99", "9223372036854775807"] {
         let answer = browser.get(&format!("messages/{id}"));
@@ -169,7 +241,10 @@ fn each_path_has_its_methods() {
     }
     assert_eq!(browser.get("messages/9223372036854775808").status, 404);
     assert_eq!(browser.get("templates/absent").status, 404);
-    assert_eq!(browser.send("GET", "/", &[], "").header("location"), Some("/app/"));
+    assert_eq!(
+        browser.send("GET", "/", &[], "").header("location"),
+        Some("/app/")
+    );
 }
 
 #[test]
@@ -178,7 +253,10 @@ fn answers_have_what_keeps_a_browser_from_harm() {
     let server = scene.serve();
     let browser = server.of("admin");
     let stranger = server.browser("app");
-    let mut all: Vec<_> = PAGES.iter().map(|page| (*page, browser.get(page))).collect();
+    let mut all: Vec<_> = PAGES
+        .iter()
+        .map(|page| (*page, browser.get(page)))
+        .collect();
     all.push(("login", stranger.get("login")));
     all.push(("absent", browser.get("absent")));
     all.push(("to log in", stranger.get("messages")));
@@ -196,11 +274,28 @@ fn answers_have_what_keeps_a_browser_from_harm() {
         let kind = answer.header("content-type").unwrap();
         let policy = answer.header("content-security-policy").unwrap_or_default();
         if page.ends_with("/html") {
-            assert!(policy.ends_with("frame-ancestors 'self'; sandbox"), "{policy}");
+            assert!(
+                policy.ends_with("frame-ancestors 'self'; sandbox"),
+                "{policy}"
+            );
         } else if kind.starts_with("text/html") {
-            assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{page}: {policy}");
-            assert!(policy.ends_with("frame-ancestors 'none'"), "{page}: {policy}");
-            for inline in ["<style", " style=", "<script>", " onclick=", "javascript:", "http://", "https://"] {
+            assert!(
+                policy.starts_with("default-src 'none'; script-src 'self';"),
+                "{page}: {policy}"
+            );
+            assert!(
+                policy.ends_with("frame-ancestors 'none'"),
+                "{page}: {policy}"
+            );
+            for inline in [
+                "<style",
+                " style=",
+                "<script>",
+                " onclick=",
+                "javascript:",
+                "http://",
+                "https://",
+            ] {
                 let body = answer.body.replace("http://www.w3.org/", "");
                 assert!(!body.contains(inline), "{page}: {inline}");
             }
@@ -208,7 +303,10 @@ fn answers_have_what_keeps_a_browser_from_harm() {
     }
     // What does not change is kept; it is the same for all.
     let page = browser.page("messages");
-    let assets: Vec<&str> = page.split('"').filter(|part| part.starts_with("/-/")).collect();
+    let assets: Vec<&str> = page
+        .split('"')
+        .filter(|part| part.starts_with("/-/"))
+        .collect();
     assert!(assets.len() >= 3, "{assets:?}");
     for asset in assets {
         let answer = stranger.send("GET", asset, &[], "");
@@ -235,9 +333,20 @@ fn cookies_are_of_one_database_and_out_of_reach() {
     assert!(value.len() >= 43, "{value}");
     // Also where a browser sends it, it is no session of another database.
     let sent = format!("Cookie: {name}={value}");
-    assert_eq!(server.browser("app").send("GET", "/app/messages", &[&sent], "").status, 200);
-    let answer = server.browser("other").send("GET", "/other/messages", &[&sent], "");
-    assert_eq!((answer.status, answer.header("location")), (303, Some("/other/login?next=messages")));
+    assert_eq!(
+        server
+            .browser("app")
+            .send("GET", "/app/messages", &[&sent], "")
+            .status,
+        200
+    );
+    let answer = server
+        .browser("other")
+        .send("GET", "/other/messages", &[&sent], "");
+    assert_eq!(
+        (answer.status, answer.header("location")),
+        (303, Some("/other/login?next=messages"))
+    );
     assert!(!server.program.log().contains(value));
 }
 
@@ -253,8 +362,22 @@ fn a_form_that_is_too_large_is_refused() {
     let odd = http::exchange(server.address, b"nonsense\r\n\r\n");
     assert_eq!(odd.status, 400);
     let browser = server.of("support");
-    for odd in ["messages?before=x&state=%FF&q=%00", "messages?%", "failures?since=1%20century", "log?before=-1", "templates/%FF"] {
+    for odd in [
+        "messages?before=x&state=%FF&q=%00",
+        "messages?%",
+        "failures?since=1%20century",
+        "log?before=-1",
+        "templates/%FF",
+    ] {
         assert!([200, 404].contains(&browser.get(odd).status), "{odd}");
     }
-    assert_eq!(browser.post("suppressions/suppress", &[("address", "a\0b"), ("until", "never")]).status, 303);
+    assert_eq!(
+        browser
+            .post(
+                "suppressions/suppress",
+                &[("address", "a\0b"), ("until", "never")]
+            )
+            .status,
+        303
+    );
 }

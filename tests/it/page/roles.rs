@@ -21,26 +21,32 @@ const ROLES: [&str; 6] = ["monitor", "support", "admin", "app", "sender", "colle
 
 const MENUS: [(&str, &str); 6] = [
     ("monitor", "Now Messages Failures Delivery"),
-    ("support", "Now Messages Failures Delivery Templates Suppressions Log"),
-    ("admin", "Now Messages Failures Delivery Templates Suppressions Log"),
+    (
+        "support",
+        "Now Messages Failures Delivery Templates Suppressions Log",
+    ),
+    (
+        "admin",
+        "Now Messages Failures Delivery Templates Suppressions Log",
+    ),
     ("app", "Templates"),
     ("sender", "Templates"),
     ("collector", "Templates"),
 ];
 
-/// The answer to each GET, in the order of the roles. 303: to its first page.
+/// The answer to each GET, in the order of the roles. 303: to its first page. Senders may read the outbox, but not why mail waits.
 const PAGES: [(&str, [u16; 6]); 19] = [
     ("", [200, 200, 200, 303, 303, 303]),
     ("messages", [200, 200, 200, 403, 403, 403]),
     ("messages?q=one@example.com", [200, 200, 200, 403, 403, 403]),
     ("messages?q=1", [200, 200, 200, 403, 403, 403]),
-    ("messages?state=error", [200, 200, 200, 403, 403, 403]),
+    ("messages?state=error", [200, 200, 200, 403, 200, 200]),
     ("messages.csv", [200, 200, 200, 403, 403, 403]),
     ("messages/1", [200, 200, 200, 403, 403, 403]),
-    ("messages/4", [200, 200, 200, 403, 403, 403]),
-    ("messages/99", [404, 404, 404, 403, 403, 403]),
-    ("messages/1/html", [403, 403, 200, 403, 403, 403]),
-    ("failures", [200, 200, 200, 403, 403, 403]),
+    ("messages/4", [200, 200, 200, 403, 200, 200]),
+    ("messages/99", [404, 404, 404, 403, 404, 404]),
+    ("messages/1/html", [403, 403, 200, 403, 200, 200]),
+    ("failures", [200, 200, 200, 403, 200, 200]),
     ("failures/retry?kind=bill", [403, 200, 200, 403, 403, 403]),
     ("delivery", [200, 200, 200, 403, 403, 403]),
     ("templates", [403, 200, 200, 200, 200, 200]),
@@ -69,10 +75,14 @@ const BUTTONS: [(&str, &str); 6] = [
     ("collector", "logout"),
 ];
 
-/// What is posted, with its fields, and the roles that may.
+/// What is posted, with its fields, and the roles that may: an application cancels its own mail, of which there is none here.
 const ACTS: [(&str, &[(&str, &str)], &str); 14] = [
-    ("messages/1/reschedule", &[("send_at", "2031-01-01T00:00")], "support admin"),
-    ("messages/1/cancel", &[], "support admin"),
+    (
+        "messages/1/reschedule",
+        &[("send_at", "2031-01-01T00:00")],
+        "support admin app",
+    ),
+    ("messages/1/cancel", &[], "support admin app"),
     ("messages/2/retry", &[], "support admin"),
     ("messages/4/retry", &[], "admin"),
     ("messages/3/send-again", &[], "support admin"),
@@ -80,11 +90,27 @@ const ACTS: [(&str, &[(&str, &str)], &str); 14] = [
     ("delivery/pause", &[], "admin"),
     ("delivery/resume", &[], "admin"),
     ("delivery/wake", &[], "admin"),
-    ("links/request", &[("action", "activation"), ("address", "four@example.com")], "support admin app"),
+    (
+        "links/request",
+        &[("action", "activation"), ("address", "four@example.com")],
+        "support admin app",
+    ),
     ("links/end", &[("account", "1")], "support admin app"),
-    ("suppressions/suppress", &[("address", "six@example.com")], "support admin"),
-    ("suppressions/suppress", &[("address", "six@example.com"), ("list", "news")], "support admin app"),
-    ("suppressions/unsuppress", &[("address", "five@example.com")], "support admin"),
+    (
+        "suppressions/suppress",
+        &[("address", "six@example.com")],
+        "support admin",
+    ),
+    (
+        "suppressions/suppress",
+        &[("address", "six@example.com"), ("list", "news")],
+        "support admin app",
+    ),
+    (
+        "suppressions/unsuppress",
+        &[("address", "five@example.com")],
+        "support admin",
+    ),
 ];
 
 fn start() -> Scene {
@@ -104,7 +130,9 @@ fn posts(browser: &Browser<'_>, page: &str) -> BTreeSet<String> {
     let forms = page.split("<form ").skip(1);
     let forms = forms.filter(|form| form.contains("method=\"post\""));
     let actions = forms.filter_map(|form| form.split_once("action=\"")?.1.split('"').next());
-    actions.map(|action| action.strip_prefix(&browser.base).unwrap().to_owned()).collect()
+    actions
+        .map(|action| action.strip_prefix(&browser.base).unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -124,7 +152,11 @@ fn each_role_has_its_menu_pages_and_buttons() {
         for (page, expected) in PAGES {
             let answer = browser.get(page);
             if answer.status != expected[at] {
-                told.push(format!("{role} {page}: {}: {}", answer.status, words(&answer.body)));
+                told.push(format!(
+                    "{role} {page}: {}: {}",
+                    answer.status,
+                    words(&answer.body)
+                ));
             }
             buttons.extend(posts(&browser, &answer.body));
         }
@@ -151,11 +183,19 @@ fn each_role_posts_what_its_grants_allow() {
     // Those that change nothing first.
     for role in ["monitor", "sender", "collector", "app", "support", "admin"] {
         let browser = server.of(role);
-        browser.page(if ROLES[..3].contains(&role) { "messages" } else { "templates" });
+        browser.page(if ROLES[..3].contains(&role) {
+            "messages"
+        } else {
+            "templates"
+        });
         for (act, fields, may) in ACTS {
             let answer = browser.post(act, &[&[("back", "templates")][..], fields].concat());
             assert_eq!(answer.status, 303, "{role} {act}");
-            let page = browser.get(if role == "monitor" { "messages" } else { "templates" });
+            let page = browser.get(if role == "monitor" {
+                "messages"
+            } else {
+                "templates"
+            });
             let said = super::scene::notice(&page.body);
             let is_refused = said.starts_with("Your role may not do this.");
             if is_refused == may.split(' ').any(|one| one == role) || said.is_empty() {
@@ -173,8 +213,12 @@ fn a_monitor_sees_no_address_and_no_subject() {
     let monitor = server.of("monitor");
     for (page, _) in PAGES {
         let answer = monitor.get(page);
-        for hidden in ["@example.com", "Waits", "Sent<", "example.com"] {
-            let body = answer.body.replace("ann@example.com", "");
+        // What was typed, and the example of the search, are not of the database.
+        for hidden in ["@example.com", ">Waits<", ">Failed<", ">Sent<"] {
+            let body = answer
+                .body
+                .replace("ann@example.com", "")
+                .replace("one@example.com", "");
             assert!(!body.contains(hidden), "{page}: {hidden}");
         }
     }
@@ -185,7 +229,9 @@ fn a_monitor_sees_no_address_and_no_subject() {
         assert!(!support.page(page).contains("<iframe"), "{page}");
     }
     let admin = server.of("admin").page("messages/1");
-    assert!(admin.contains("<iframe sandbox=\"\" referrerpolicy=\"no-referrer\" src=\"/app/messages/1/html\""));
+    assert!(admin.contains(
+        "<iframe sandbox=\"\" referrerpolicy=\"no-referrer\" src=\"/app/messages/1/html\""
+    ));
 }
 
 #[test]
@@ -196,12 +242,18 @@ fn without_a_session_there_is_nothing() {
     for (page, _) in PAGES {
         let answer = stranger.get(page);
         assert_eq!(answer.status, 303, "{page}");
-        assert!(answer.header("location").unwrap().starts_with("/app/login"), "{page}");
+        assert!(
+            answer.header("location").unwrap().starts_with("/app/login"),
+            "{page}"
+        );
     }
     for (act, fields, _) in ACTS {
         let answer = stranger.post(act, fields);
         assert_eq!(answer.status, 303, "{act}");
-        assert!(answer.header("location").unwrap().starts_with("/app/login"), "{act}");
+        assert!(
+            answer.header("location").unwrap().starts_with("/app/login"),
+            "{act}"
+        );
     }
     assert_eq!(MEMBERS.len(), ROLES.len() + 1);
 }

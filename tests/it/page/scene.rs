@@ -12,7 +12,8 @@ use crate::receive::http::{self, Answer};
 use crate::sender_scene::{Sender, program};
 
 /// Superusers need no password, all others do.
-pub const ASKING: &str = "local all postgres trust\nlocal replication postgres trust\nlocal all all scram-sha-256\n";
+pub const ASKING: &str =
+    "local all postgres trust\nlocal replication postgres trust\nlocal all all scram-sha-256\n";
 
 /// A role for each of mailroom's, named after it, all with the password `hunter2`, and one that is a member of none.
 const ROLES: &str = "
@@ -29,7 +30,13 @@ const ROLES: &str = "
 
 /// The members of mailroom's roles.
 pub const MEMBERS: [&str; 7] = [
-    "monitor", "support", "admin", "app", "sender", "collector", "receiver",
+    "monitor",
+    "support",
+    "admin",
+    "app",
+    "sender",
+    "collector",
+    "receiver",
 ];
 
 /// Pages that support and admin see.
@@ -96,7 +103,11 @@ impl Scene {
         self.cluster.start_server();
         let mut config = Config::new();
         config.host_path(self.cluster.socket()).port(port);
-        self.client = config.user("postgres").dbname("app").connect(NoTls).unwrap();
+        self.client = config
+            .user("postgres")
+            .dbname("app")
+            .connect(NoTls)
+            .unwrap();
         port
     }
 
@@ -308,7 +319,9 @@ pub fn encoded(fields: &[(&str, &str)]) -> String {
         });
         escaped.collect()
     };
-    let pairs = fields.iter().map(|(name, value)| format!("{}={}", escape(name), escape(value)));
+    let pairs = fields
+        .iter()
+        .map(|(name, value)| format!("{}={}", escape(name), escape(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
 
@@ -329,7 +342,14 @@ pub fn words(html: &str) -> String {
         text.push(' ');
     }
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&amp;", "&")]
-        .iter()
-        .fold(text, |text, (entity, character)| text.replace(entity, character))
+    [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", "\""),
+        ("&amp;", "&"),
+    ]
+    .iter()
+    .fold(text, |text, (entity, character)| {
+        text.replace(entity, character)
+    })
 }

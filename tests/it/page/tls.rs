@@ -9,7 +9,8 @@ use super::scene::{PASSWORD, Scene};
 use crate::cluster::skip;
 
 const OPEN: &str = "in without a password from here.";
-const CLEAR: &str = "This server wants passwords in clear text, over a connection that others may read.";
+const CLEAR: &str =
+    "This server wants passwords in clear text, over a connection that others may read.";
 
 /// An address of this machine that is not loopback, if it has one.
 fn outer_address() -> Option<IpAddr> {
@@ -65,10 +66,19 @@ impl Secured {
             ssl = if with_tls { "on" } else { "off" },
         );
         let mut shell = scene.cluster.as_server_user(Command::new("sh"));
-        let shell = shell.current_dir(scene.cluster.data()).args(["-euc", &script]);
+        let shell = shell
+            .current_dir(scene.cluster.data())
+            .args(["-euc", &script]);
         let made = shell.output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let _ = std::fs::set_permissions(home.join("client.key"), std::os::unix::fs::PermissionsExt::from_mode(0o600));
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+        let _ = std::fs::set_permissions(
+            home.join("client.key"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o600),
+        );
         scene.cluster.give_away(&home.join("ca.pem"));
         let outer = outer_address();
         if outer.is_none() {
@@ -82,7 +92,10 @@ impl Secured {
             scene,
             port,
             outer,
-            verified: format!("sslmode=verify-full&sslrootcert={}", home.join("ca.pem").display()),
+            verified: format!(
+                "sslmode=verify-full&sslrootcert={}",
+                home.join("ca.pem").display()
+            ),
         }
     }
 
@@ -109,10 +122,22 @@ fn passwords_in_clear_text_go_where_others_cannot_read_them() {
     assert_eq!(server.log_in("", "", "clear"), "");
     assert_eq!(server.log_in("127.0.0.1", "sslmode=disable", "clear"), "");
     assert_eq!(server.log_in("localhost", &server.verified, "clear"), "");
-    let mut open = vec![("localhost", "sslmode=require"), ("localhost", "sslmode=prefer"), ("localhost", "")];
+    let mut open = vec![
+        ("localhost", "sslmode=require"),
+        ("localhost", "sslmode=prefer"),
+        ("localhost", ""),
+    ];
     let outer = server.outer.map(|address| address.to_string());
     if let Some(outer) = &outer {
-        open.extend(["sslmode=disable", "sslmode=prefer", "sslmode=require", "sslmode=allow"].map(|mode| (outer.as_str(), mode)));
+        open.extend(
+            [
+                "sslmode=disable",
+                "sslmode=prefer",
+                "sslmode=require",
+                "sslmode=allow",
+            ]
+            .map(|mode| (outer.as_str(), mode)),
+        );
     }
     for (host, mode) in open {
         let told = server.log_in(host, mode, "clear");
@@ -143,11 +168,18 @@ fn a_server_that_asks_for_no_password_lets_nobody_in() {
             (host, String::new(), "trusted".to_owned()),
         ];
         let home = server.scene.cluster.scratch();
-        let certificate = format!("sslcert={0}/client.crt&sslkey={0}/client.key", home.display());
+        let certificate = format!(
+            "sslcert={0}/client.crt&sslkey={0}/client.key",
+            home.display()
+        );
         if with_tls {
             for mode in ["sslmode=require", "sslmode=prefer", &server.verified] {
                 open.push((host, mode.to_owned(), "trusted".to_owned()));
-                open.push((host, format!("{mode}&{certificate}"), "certified".to_owned()));
+                open.push((
+                    host,
+                    format!("{mode}&{certificate}"),
+                    "certified".to_owned(),
+                ));
             }
         }
         for (host, options, role) in open {
@@ -156,7 +188,11 @@ fn a_server_that_asks_for_no_password_lets_nobody_in() {
             assert!(told.contains("pg_hba.conf"), "{told}");
         }
         // The others are asked.
-        for mode in if with_tls { vec!["sslmode=require", "sslmode=prefer", &server.verified] } else { vec!["sslmode=prefer"] } {
+        for mode in if with_tls {
+            vec!["sslmode=require", "sslmode=prefer", &server.verified]
+        } else {
+            vec!["sslmode=prefer"]
+        } {
             assert_eq!(server.log_in(host, mode, "support"), "", "{host} {mode}");
         }
         if with_tls {

@@ -66,32 +66,8 @@ impl Database {
             Ok((rights, _)) => rights,
             Err(failure) => return Err(not_found(&failure)),
         };
-        if rights.is_superuser {
-            return Err(NotLoggedIn {
-                message: "Superusers do not log in here.".to_owned(),
-                hint: "Use a role that may do what is needed and no more: \
-                       CREATE ROLE ann LOGIN PASSWORD '…' IN ROLE mailroom_admin;"
-                    .to_owned(),
-                reason: "a superuser".to_owned(),
-                is_outage: false,
-            });
-        }
-        if !rights.is_member() {
-            return Err(NotLoggedIn {
-                message: format!("Role \"{role}\" is a member of none of mailroom's roles."),
-                hint: "GRANT mailroom_support, mailroom_monitor or mailroom_admin to it."
-                    .to_owned(),
-                reason: "a member of none of mailroom's roles".to_owned(),
-                is_outage: false,
-            });
-        }
-        if rights.sees_nothing() {
-            return Err(NotLoggedIn {
-                message: format!("Role \"{role}\" sees nothing of this page."),
-                hint: "GRANT mailroom_support, mailroom_monitor or mailroom_admin to it.".to_owned(),
-                reason: "a role that sees nothing".to_owned(),
-                is_outage: false,
-            });
+        if let Some(reason) = rights.objection() {
+            return Err(objected(role, &rights, reason));
         }
         Ok((connection, Rc::new(rights)))
     }
@@ -120,7 +96,39 @@ fn not_opened(role: &str, failure: NotOpened) -> NotLoggedIn {
             reason: error.to_string(),
             is_outage: false,
         },
+        // PgBouncer says this of a wrong password, and of all else.
+        NotOpened::Unusable(error) if error.sqlstate() == "08P01" => NotLoggedIn {
+            message: "Role or password is wrong, or the database cannot be used now.".to_owned(),
+            hint: String::new(),
+            reason: error.to_string(),
+            is_outage: false,
+        },
         NotOpened::Unusable(error) => unusable(error.to_string()),
+    }
+}
+
+/// The role has given its password, so it may learn why.
+fn objected(role: &str, rights: &Rights, reason: &str) -> NotLoggedIn {
+    let (message, hint) = match (rights.is_superuser, rights.is_member()) {
+        (true, _) => (
+            "Superusers do not log in here.".to_owned(),
+            "Use a role that may do what is needed and no more: \
+             CREATE ROLE ann LOGIN PASSWORD '…' IN ROLE mailroom_admin;",
+        ),
+        (false, false) => (
+            format!("Role \"{role}\" is a member of none of mailroom's roles."),
+            "GRANT mailroom_support, mailroom_monitor or mailroom_admin to it.",
+        ),
+        (false, true) => (
+            format!("Role \"{role}\" sees nothing of this page."),
+            "GRANT mailroom_support, mailroom_monitor or mailroom_admin to it.",
+        ),
+    };
+    NotLoggedIn {
+        message,
+        hint: hint.to_owned(),
+        reason: reason.to_owned(),
+        is_outage: false,
     }
 }
 

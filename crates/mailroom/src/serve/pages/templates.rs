@@ -80,6 +80,16 @@ pub async fn preview(view: &View<'_>, kind: &str, form: &Form) -> Result<Shown, 
             locales.push(row.text("locale")?);
         }
     }
+    if locales.is_empty() {
+        let main = html! {
+            section class="verdict" aria-label="Error" {
+                h1 { "There is no template of this kind" }
+                p class="acts" { a class="button" href=(view.path("templates")) { "Templates" } }
+            }
+        };
+        let page = Page::new("No template", Section::Templates, main);
+        return Ok(Shown::NotFound(page, clock));
+    }
     let chosen = form.get("locale").or(locales.first().map(String::as_str));
     let (contents, fault) = match rendered(view, kind, None, chosen).await? {
         Ok(contents) => (contents, None),
