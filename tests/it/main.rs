@@ -83,6 +83,7 @@ mod keys;
 mod locales;
 mod odd_values;
 mod own_table;
+mod page;
 mod page_statements;
 mod policies;
 mod prose;

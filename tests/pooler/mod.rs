@@ -25,11 +25,20 @@ impl Pooler {
 
     /// Starts one that connects as this role.
     pub fn start(cluster: &Cluster, role: &str) -> Self {
+        Self::start_with(cluster, &format!("user={role}"), "any")
+    }
+
+    /// Starts one that asks for the passwords of the server's roles, and connects as these.
+    pub fn start_asking(cluster: &Cluster) -> Self {
+        Self::start_with(cluster, "", "scram-sha-256")
+    }
+
+    fn start_with(cluster: &Cluster, database: &str, auth_type: &str) -> Self {
         let socket = cluster.scratch();
         let file = socket.join("pgbouncer.ini");
         let text = format!(
-            "[databases]\n* = host={server} user={role}\n[pgbouncer]\nlisten_addr =\nlisten_port = {port}\nunix_socket_dir = {here}\n\
-             auth_type = any\nauth_user = postgres\npool_mode = transaction\ndefault_pool_size = {POOL}\nserver_round_robin = 1\n\
+            "[databases]\n* = host={server} {database}\n[pgbouncer]\nlisten_addr =\nlisten_port = {port}\nunix_socket_dir = {here}\n\
+             auth_type = {auth_type}\nauth_user = postgres\npool_mode = transaction\ndefault_pool_size = {POOL}\nserver_round_robin = 1\n\
              logfile = {here}/pgbouncer.log\n",
             server = cluster.socket().display(),
             port = Self::PORT,

@@ -62,14 +62,15 @@ impl Sender {
         transports: &Path,
         arguments: &[&str],
     ) -> Self {
-        let child = program
-            .arg(name)
-            .arg("--transports")
-            .arg(transports)
-            .args(arguments)
-            .stderr(std::fs::File::create(&log).unwrap())
-            .spawn()
-            .unwrap();
+        program.arg(name).arg("--transports").arg(transports);
+        program.args(arguments);
+        Self::spawn(program, log)
+    }
+
+    /// Starts any program, whose log goes to this file.
+    pub fn spawn(mut program: Command, log: PathBuf) -> Self {
+        program.stderr(std::fs::File::create(&log).unwrap());
+        let child = program.spawn().unwrap();
         Self { child, log }
     }
 

@@ -73,6 +73,9 @@ fn start(arguments: &Serve, log: &Log) -> Result<ExitCode, String> {
                 .to_owned(),
         );
     }
+    if arguments.listen.port() == 0 {
+        return Err("--listen needs a port, because requests have to name it".to_owned());
+    }
     let environment = Environment::of_process()
         .for_application("mailroom serve")
         .without_credentials();

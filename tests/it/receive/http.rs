@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(100);
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
-    head: String,
+    pub head: String,
     pub body: String,
 }
 

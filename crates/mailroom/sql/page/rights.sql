@@ -1,8 +1,10 @@
 -- One row for any role: which of menus, columns and buttons it gets, by its privileges, and what the page says of the session.
 SELECT
-    'outbox.state' = ANY (c.names) AS sees_mail,
-    'outbox.recipients' = ANY (c.names) AND 'outbox.subject' = ANY (c.names) AS sees_addresses,
-    'outbox.body_html' = ANY (c.names) AND 'outbox.data' = ANY (c.names) AS sees_contents,
+    -- The lists tell why mail waits, and pages of people what became of their links: a sender sees the mail, not these.
+    'outbox.state' = ANY (c.names) AND 'outbox_waits.reason' = ANY (c.names) AS sees_mail,
+    'outbox.recipients' = ANY (c.names) AND 'outbox.subject' = ANY (c.names) AND 'accounts.email' = ANY (c.names)
+        AND 'outbox_waits.reason' = ANY (c.names) AS sees_addresses,
+    'outbox.body_html' = ANY (c.names) AND 'outbox.data' = ANY (c.names) AND 'outbox_waits.reason' = ANY (c.names) AS sees_contents,
     'mailroom_transports.state' = ANY (c.names) AND 'mailroom_status' = ANY (f.names) AS sees_transports,
     'mailroom_templates.kind' = ANY (c.names) AND 'mailroom_preview' = ANY (f.names) AS sees_templates,
     'operator_actions.action' = ANY (c.names) AS sees_log,
@@ -43,7 +45,9 @@ CROSS JOIN LATERAL (
     FROM pg_class t
     JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
     WHERE t.relnamespace = e.extnamespace
-      AND t.relname IN ('outbox', 'mailroom_transports', 'mailroom_templates', 'operator_actions', 'suppressions')
+      AND t.relname IN (
+            'outbox', 'outbox_waits', 'accounts', 'mailroom_transports', 'mailroom_templates', 'operator_actions', 'suppressions'
+        )
       AND has_schema_privilege(e.extnamespace, 'USAGE')
       AND has_column_privilege(t.oid, a.attnum, 'SELECT')
 ) c

@@ -25,6 +25,8 @@ pub struct NotLoggedIn {
     pub hint: String,
     /// For the log only.
     pub reason: String,
+    /// Whether it is not the role's fault, and may help to try again.
+    pub is_outage: bool,
 }
 
 impl Database {
@@ -64,22 +66,8 @@ impl Database {
             Ok((rights, _)) => rights,
             Err(failure) => return Err(not_found(&failure)),
         };
-        if rights.is_superuser {
-            return Err(NotLoggedIn {
-                message: "Superusers do not log in here.".to_owned(),
-                hint: "Use a role that may do what is needed and no more: \
-                       CREATE ROLE ann LOGIN PASSWORD '…' IN ROLE mailroom_admin;"
-                    .to_owned(),
-                reason: "a superuser".to_owned(),
-            });
-        }
-        if !rights.is_member() {
-            return Err(NotLoggedIn {
-                message: format!("Role \"{role}\" is a member of none of mailroom's roles."),
-                hint: "GRANT mailroom_support, mailroom_monitor or mailroom_admin to it."
-                    .to_owned(),
-                reason: "a member of none of mailroom's roles".to_owned(),
-            });
+        if let Some(reason) = rights.objection() {
+            return Err(objected(role, &rights, reason));
         }
         Ok((connection, Rc::new(rights)))
     }
@@ -93,23 +81,54 @@ fn not_opened(role: &str, failure: NotOpened) -> NotLoggedIn {
             hint: "Then anybody is anybody. Have a line with scram-sha-256 for this address in pg_hba.conf."
                 .to_owned(),
             reason: "the server asks for no password".to_owned(),
+            is_outage: false,
         },
         NotOpened::Unsafe(Refused::ClearText) => NotLoggedIn {
             message: "This server wants passwords in clear text, over a connection that others may read."
                 .to_owned(),
             hint: "Have sslmode=verify-full in --database.".to_owned(),
             reason: "the server wants the password in clear text".to_owned(),
+            is_outage: false,
         },
         NotOpened::Refused(error) => NotLoggedIn {
             message: "Role or password is wrong, or the role may not log in from here.".to_owned(),
             hint: String::new(),
             reason: error.to_string(),
+            is_outage: false,
         },
-        NotOpened::Unusable(error) => NotLoggedIn {
-            message: "The database cannot be used now.".to_owned(),
+        // PgBouncer says this of a wrong password, and of all else.
+        NotOpened::Unusable(error) if error.sqlstate() == "08P01" => NotLoggedIn {
+            message: "Role or password is wrong, or the database cannot be used now.".to_owned(),
             hint: String::new(),
             reason: error.to_string(),
+            is_outage: false,
         },
+        NotOpened::Unusable(error) => unusable(error.to_string()),
+    }
+}
+
+/// The role has given its password, so it may learn why.
+fn objected(role: &str, rights: &Rights, reason: &str) -> NotLoggedIn {
+    let (message, hint) = match (rights.is_superuser, rights.is_member()) {
+        (true, _) => (
+            "Superusers do not log in here.".to_owned(),
+            "Use a role that may do what is needed and no more: \
+             CREATE ROLE ann LOGIN PASSWORD '…' IN ROLE mailroom_admin;",
+        ),
+        (false, false) => (
+            format!("Role \"{role}\" is a member of none of mailroom's roles."),
+            "GRANT mailroom_support, mailroom_monitor or mailroom_admin to it.",
+        ),
+        (false, true) => (
+            format!("Role \"{role}\" sees nothing of this page."),
+            "GRANT mailroom_support, mailroom_monitor or mailroom_admin to it.",
+        ),
+    };
+    NotLoggedIn {
+        message,
+        hint: hint.to_owned(),
+        reason: reason.to_owned(),
+        is_outage: false,
     }
 }
 
@@ -118,9 +137,14 @@ fn not_found(failure: &Failure) -> NotLoggedIn {
         Failure::Gone(error) | Failure::LoggedOut(error) => error.to_string(),
         Failure::Statement(statement) => statement.message.clone(),
     };
+    unusable(reason)
+}
+
+fn unusable(reason: String) -> NotLoggedIn {
     NotLoggedIn {
         message: "The database cannot be used now.".to_owned(),
         hint: String::new(),
         reason,
+        is_outage: true,
     }
 }

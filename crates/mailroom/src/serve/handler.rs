@@ -324,6 +324,8 @@ impl Pages {
                 let status = match statement.sqlstate.as_str() {
                     "42501" => StatusCode::FORBIDDEN,
                     "57014" | "55P03" => StatusCode::SERVICE_UNAVAILABLE,
+                    // Of the query: a character that the encoding of the database does not have, for example.
+                    "22P05" | "22021" => StatusCode::BAD_REQUEST,
                     _ => StatusCode::INTERNAL_SERVER_ERROR,
                 };
                 (status, pages::refusal(&statement))

@@ -69,6 +69,28 @@ impl Rights {
         !self.roles.is_empty()
     }
 
+    /// Why the role may not be logged in.
+    pub fn objection(&self) -> Option<&'static str> {
+        match (self.is_superuser, self.is_member(), self.sees_nothing()) {
+            (true, _, _) => Some("a superuser"),
+            (false, false, _) => Some("a member of none of mailroom's roles"),
+            (false, true, true) => Some("a role that sees nothing"),
+            (false, true, false) => None,
+        }
+    }
+
+    /// Whether there is no page for it.
+    fn sees_nothing(&self) -> bool {
+        let sees = [
+            self.sees_mail,
+            self.sees_transports,
+            self.sees_templates,
+            self.sees_log,
+            self.sees_suppressions,
+        ];
+        !sees.contains(&true)
+    }
+
     /// Whether it sees no address and changes nothing.
     pub fn is_kiosk(&self) -> bool {
         let may_change = self.may_retry

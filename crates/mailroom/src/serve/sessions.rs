@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 use super::connection::{Access, Clock, Connection, Failure, NotOpened, Statements};
 use super::database::Database;
 use super::rights::Rights;
+use crate::database_error::DatabaseError;
 
 /// Maximum number of sessions. The one that was not used for the longest time makes room.
 const SESSIONS: usize = 50;
@@ -87,6 +88,9 @@ impl Session {
             Rights::find(statements).await
         });
         let (rights, _) = found.await?;
+        if let Some(reason) = rights.objection() {
+            return Err(Failure::LoggedOut(DatabaseError::lost(reason)));
+        }
         let rights = Rc::new(rights);
         self.rights.replace((Instant::now(), Rc::clone(&rights)));
         Ok(rights)
@@ -125,9 +129,9 @@ impl Session {
         let connection = opened.map_err(|failure| match failure {
             NotOpened::Unusable(error) => Failure::Gone(error),
             NotOpened::Refused(error) => Failure::LoggedOut(error),
-            NotOpened::Unsafe(_) => Failure::LoggedOut(crate::database_error::DatabaseError::lost(
-                "the server asks for no password now",
-            )),
+            NotOpened::Unsafe(_) => {
+                Failure::LoggedOut(DatabaseError::lost("the server asks for no password now"))
+            }
         })?;
         let done = connection.transaction(access, &body).await;
         if !matches!(done, Err(Failure::Gone(_))) {

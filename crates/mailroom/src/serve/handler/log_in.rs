@@ -61,7 +61,11 @@ impl Pages {
                     hint: refused.hint,
                     ..error(&refused.message)
                 };
-                return self.log_in_page(asked, StatusCode::FORBIDDEN, Some(&notice));
+                let status = match refused.is_outage {
+                    true => StatusCode::SERVICE_UNAVAILABLE,
+                    false => StatusCode::FORBIDDEN,
+                };
+                return self.log_in_page(asked, status, Some(&notice));
             }
         };
         // An earlier session of this browser.

@@ -80,6 +80,16 @@ pub async fn preview(view: &View<'_>, kind: &str, form: &Form) -> Result<Shown, 
             locales.push(row.text("locale")?);
         }
     }
+    if locales.is_empty() {
+        let main = html! {
+            div class="verdict" {
+                h1 { "There is no template of this kind" }
+                div class="acts" { a class="button" href=(view.path("templates")) { "Templates" } }
+            }
+        };
+        let page = Page::new("No template", Section::Templates, main);
+        return Ok(Shown::NotFound(page, clock));
+    }
     let chosen = form.get("locale").or(locales.first().map(String::as_str));
     let data = form.get("data").unwrap_or_default();
     let (contents, fault) = match rendered(view, kind, form.get("data"), chosen).await? {
