@@ -1,5 +1,5 @@
-"""Writes the manual pages mailroom(1), mailroom-send(1), mailroom-check(1), mailroom-receive(1) and mailroom-report(1) from the
-help text of the program.
+"""Writes the manual pages mailroom(1), mailroom-send(1), mailroom-check(1), mailroom-receive(1), mailroom-report(1) and
+mailroom-serve(1) from the help text of the program.
 
 Usage: manpages.py FOLDER VERSION DATE. The help text has paragraphs, options with their texts in a second column, and the
 headings "Signals:" and "Exit codes:"; "Usage:" and the paragraph that begins with a command say what belongs to which page.
@@ -17,6 +17,7 @@ NAMES = {
     "mailroom-check": "check a transports file, its transports and databases",
     "mailroom-receive": "record what providers post about mail",
     "mailroom-report": "record a report of failed delivery",
+    "mailroom-serve": "show the mail of databases in the browser",
 }
 
 
@@ -53,10 +54,10 @@ def pages():
     blocks = [block.splitlines() for block in HELP.read_text(encoding="utf-8").strip().split("\n\n")]
     title, usage, *rest = blocks
     assert title[0].startswith("mailroom: ") and usage[0] == "Usage:", "help.txt has another beginning"
-    parts = {"send": [], "check": [], "receive": [], "report": [], "common": [], "signals": [], "codes": []}
+    parts = {"send": [], "check": [], "receive": [], "report": [], "serve": [], "common": [], "signals": [], "codes": []}
     part = None
     for block in rest:
-        if match := re.match(r"mailroom (send|check|receive|report) ", block[0]):
+        if match := re.match(r"mailroom (send|check|receive|report|serve) ", block[0]):
             part = match[1]
         elif block[0].lstrip().startswith("-h, --help"):
             part = "common"
@@ -74,7 +75,7 @@ def pages():
     shared = [line for block in parts["send"] for line in block]
     at = {name: next(i for i, line in enumerate(shared) if line.strip().startswith(name)) for name in ("-d,", "-t,", "--once", "--log-format")}
     all_take = shared[at["-d,"]:at["--once"]]
-    commands = ("send", "check", "receive", "report")
+    commands = ("send", "check", "receive", "report", "serve")
     usages = {name: [line.strip() for line in usage[1:] if f"mailroom {name}" in line] for name in commands}
     options, signals, codes = [
         ("OPTIONS AND CONNECTIONS", parts["common"]), ("SIGNALS", parts["signals"]), ("EXIT STATUS", parts["codes"])]
@@ -84,6 +85,7 @@ def pages():
         "mailroom-check": parts["check"] + [all_take],
         "mailroom-receive": parts["receive"] + [all_take + shared[at["--log-format"]:]],
         "mailroom-report": parts["report"] + [shared[at["-d,"]:at["-t,"]]],
+        "mailroom-serve": parts["serve"] + [shared[at["-d,"]:at["-t,"]] + shared[at["--log-format"]:]],
     }
     for page, text in texts.items():
         command = page.removeprefix("mailroom").lstrip("-")

@@ -19,14 +19,26 @@ pub fn call_with(
     headers: &str,
     body: Option<&Value>,
 ) -> (u16, String) {
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let headers = format!("Host: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n{headers}");
+    let (status, _, body) = exchange(port, method, path, &headers, &body);
+    (status, body)
+}
+
+/// Makes a request with these headers; returns the status, the head and the body of the response.
+pub fn exchange(
+    port: u16,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> (u16, String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
-    let body = body.map(Value::to_string).unwrap_or_default();
     let request = format!(
-        "{method} {path} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n{headers}\r\n{body}",
+        "{method} {path} HTTP/1.0\r\nContent-Length: {}\r\n{headers}\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).unwrap();
@@ -35,7 +47,7 @@ pub fn call_with(
     let answer = String::from_utf8(answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, body.to_owned())
+    (status, head.to_owned(), body.to_owned())
 }
 
 /// As [`call`], but fails unless the status is 2xx; returns the body as JSON, or `Null` if it is not JSON.

@@ -1,4 +1,4 @@
-//! Tests execute each block of the book: those of this file, or the test that `ELSEWHERE` names. `NOT_EXECUTED` lists
+//! Tests execute each block of the book: those of this file, or the test that `elsewhere` names. `NOT_EXECUTED` lists
 //! the exceptions, which docs/README.md names.
 //!
 //! Blocks marked `sql` run in the order of their page, in a database `app` that is created for the page and has a
@@ -6,174 +6,19 @@
 //! `no-worker` a server that does not preload the library. `book::run_sql` defines the expected results in their
 //! comments.
 
+mod elsewhere;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use self::elsewhere::{ELSEWHERE, NOT_EXECUTED};
 use crate::book::{Block, Page, blocks, pages, root, run_sql};
 use crate::cluster::{Cluster, eventually, number};
 
 /// The pages whose commands run `mailroom` in two databases.
 pub const FLEETS: [&str; 2] = ["docs/guides/sharding.md", "docs/guides/several-machines.md"];
-
-/// The blocks that other tests execute: page, info string of the fence, and test.
-const ELSEWHERE: [(&str, &str, &str); 24] = [
-    (
-        "README.md",
-        "console",
-        "readme::the_picture_is_what_the_demonstration_shows",
-    ),
-    (
-        "docs/guides/consumers.md",
-        "python",
-        "senders::the_python_sender_delivers_by_smtp",
-    ),
-    (
-        "docs/guides/consumers.md",
-        "js",
-        "drivers::the_sender_of_the_book_for_node_delivers",
-    ),
-    (
-        "docs/guides/consumers.md",
-        "rust",
-        "senders::the_rust_sender_delivers_by_smtp",
-    ),
-    (
-        "docs/guides/django.md",
-        "python",
-        "frameworks::django_schedules_with_the_order",
-    ),
-    (
-        "docs/guides/events.md",
-        "python",
-        "frameworks::the_route_for_django_passes_events_on",
-    ),
-    (
-        "docs/guides/events.md",
-        "js",
-        "frameworks::the_route_for_express_passes_events_on",
-    ),
-    (
-        "docs/guides/events.md",
-        "php",
-        "frameworks::the_route_for_php_passes_events_on",
-    ),
-    (
-        "docs/guides/events.md",
-        "sh receive",
-        "book_commands::the_endpoint_for_events_starts_as_described",
-    ),
-    (
-        "docs/guides/events.md",
-        "text aliases",
-        "receive::a_report_of_a_relay_is_read_as_in_the_book",
-    ),
-    (
-        "docs/guides/node.md",
-        "js",
-        "frameworks::node_schedules_with_the_order",
-    ),
-    (
-        "docs/guides/rails.md",
-        "ruby",
-        "frameworks::rails_schedules_with_the_order",
-    ),
-    (
-        "docs/guides/unsubscribing.md",
-        "python",
-        "frameworks::the_route_for_django_unsubscribes",
-    ),
-    (
-        "docs/guides/unsubscribing.md",
-        "js",
-        "frameworks::the_route_for_express_unsubscribes",
-    ),
-    (
-        "docs/guides/change-streams.md",
-        "properties",
-        "change_stream::the_recipe_emits_each_new_message_once_and_no_secret",
-    ),
-    (
-        "docs/guides/testing.md",
-        "sql whole",
-        "book_commands::a_whole_mail_is_seen_as_described",
-    ),
-    (
-        "docs/guides/testing.md",
-        "text",
-        "book_commands::a_whole_mail_is_seen_as_described",
-    ),
-    (
-        "docs/operations/key-file.md",
-        "sh key",
-        "book_commands::the_key_is_rotated_as_described",
-    ),
-    (
-        "docs/operations/backup.md",
-        "sh backup",
-        "book_commands::a_database_is_restored_as_described",
-    ),
-    (
-        "docs/operations/backup.md",
-        "sh copy",
-        "book_commands::a_database_is_restored_as_described",
-    ),
-    (
-        "docs/operations/backup.md",
-        "sh policies",
-        "book_commands::a_database_is_restored_as_described",
-    ),
-    (
-        "docs/operations/backup.md",
-        "sh clone",
-        "book_commands::a_copied_data_directory_sends_nothing",
-    ),
-    (
-        "docs/operations/upgrades.md",
-        "sh replicate",
-        "book_commands::a_subscriber_takes_over_as_described",
-    ),
-    (
-        "docs/operations/upgrades.md",
-        "sh switch",
-        "book_commands::a_subscriber_takes_over_as_described",
-    ),
-];
-
-/// The blocks that no test executes: page, info string of the fence, and reason.
-const NOT_EXECUTED: [(&str, &str, &str); 6] = [
-    (
-        "README.md",
-        "sh debian",
-        "it installs packages, as `make installed` does on systems of its own",
-    ),
-    (
-        "docs/start/install.md",
-        "sh debian",
-        "`make installed` executes it on systems of its own, as root",
-    ),
-    (
-        "docs/guides/several-machines.md",
-        "sh debian",
-        "`make installed` starts the unit on systems of its own, as root",
-    ),
-    (
-        "docs/guides/several-machines.md",
-        "ini systemd",
-        "no systemd runs in a test",
-    ),
-    (
-        "docs/guides/events.md",
-        "sh debian",
-        "`make installed` starts the unit on systems of its own, as root",
-    ),
-    (
-        "docs/guides/events.md",
-        "ini systemd",
-        "no systemd runs in a test",
-    ),
-];
 
 /// The page whose queries run as a role with the memberships that the page names, not as a superuser.
 const TROUBLESHOOTING: &str = "docs/operations/troubleshooting.md";

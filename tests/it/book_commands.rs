@@ -1,5 +1,6 @@
 //! The commands of the book that run programs: `mailroom`, psql, pg_dump, and the rotation of a key.
 
+pub mod page;
 mod replication;
 
 use std::fs;

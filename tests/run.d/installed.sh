@@ -186,7 +186,7 @@ first_mail() {
     holds "installing restarts no cluster" [ "$postmaster" = "$(inside cat "/var/lib/postgresql/$1/main/postmaster.pid" | head -n 1)" ]
     holds "and configures none" [ -z "$(sql -c 'SHOW shared_preload_libraries')" ]
     holds "and creates no role" [ "$(sql -c "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'mailroom%'")" = 0 ]
-    holds "and enables no unit" [ -z "$(inside systemctl list-units --all --no-legend 'mailroom-send@*' 'mailroom-receive@*')" ]
+    holds "and enables no unit" [ -z "$(inside systemctl list-units --all --no-legend 'mailroom-send@*' 'mailroom-receive@*' 'mailroom-serve@*')" ]
     holds "/etc/mailroom is for root and the server" [ "$(inside stat -c '%U:%G %a' /etc/mailroom)" = 'root:postgres 750' ]
     configure "$1"
     register worker@example.com
@@ -196,7 +196,7 @@ first_mail() {
     holds "without a toolchain" inside sh -c '! command -v cc && ! command -v rustc && ! command -v cargo'
     holds "mailroom check finds nothing wrong" inside runuser -u postgres -- \
         mailroom check --transports /etc/mailroom/transports.toml --database 'postgresql:///app?host=/var/run/postgresql'
-    holds "the manual is there" inside sh -c 'for page in mailroom mailroom-send mailroom-check mailroom-receive mailroom-report; do test -e "/usr/share/man/man1/$page.1.gz" || exit 1; done'
+    holds "the manual is there" inside sh -c 'for page in mailroom mailroom-send mailroom-check mailroom-receive mailroom-report mailroom-serve; do test -e "/usr/share/man/man1/$page.1.gz" || exit 1; done'
 }
 
 # The unit, in the worker's place.
@@ -280,9 +280,35 @@ END
     holds "it ends in order" [ "$(says Result $unit)" = success ]
 }
 
+# log_in <password>: to mailroom serve as the role ann; prints the status, and where it leads.
+log_in() {
+    nsenter --target "$system" --net "$MAILROOM_PYTHON" - "$@" <<'END'
+import http.client, sys, urllib.parse
+page = http.client.HTTPConnection("127.0.0.1", 8425)
+form = urllib.parse.urlencode({"role": "ann", "password": sys.argv[1]})
+page.request("POST", "/app/login", form, {"Origin": "http://127.0.0.1:8425", "Content-Type": "application/x-www-form-urlencoded"})
+answer = page.getresponse()
+print(answer.status, answer.headers["Location"])
+END
+}
+
+# The unit of the page.
+first_page_of_the_unit() {
+    local unit=mailroom-serve@app
+    sql -q -d app -c "CREATE ROLE ann LOGIN PASSWORD 'correct horse' IN ROLE mailroom_support"
+    inside sh -c "echo 'ARGUMENTS=--database postgresql://127.0.0.1/app' >/etc/mailroom/serve/app.conf"
+    holds "mailroom-serve@app starts, and says that it is ready" inside systemctl start "$unit"
+    holds "it runs as a user of its own" [ "$(inside stat -c %U "/proc/$(says MainPID $unit)")" = mailroom-serve ]
+    holds "PostgreSQL $1: it refuses a wrong password" [ "$(log_in guess)" = "403 None" ]
+    holds "and lets the role in by its own" [ "$(log_in 'correct horse')" = "303 /app/" ]
+    is_confined "$1" "$unit"
+    inside systemctl stop "$unit"
+    holds "it ends in order" [ "$(says Result $unit)" = success ]
+}
+
 # What removal leaves, and that a second installation goes on.
 remove_and_return() {
-    local key=/var/lib/postgresql/$1/main/mailroom.key theirs=(/etc/mailroom/{transports.toml,send/app.conf,receive/app.conf}) before
+    local key=/var/lib/postgresql/$1/main/mailroom.key theirs=(/etc/mailroom/{transports.toml,send/app.conf,receive/app.conf,serve/app.conf}) before
     set_preload "$1" mailroom
     before=$(inside sha256sum "$key" "${theirs[@]}")
     inside apt-get remove --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/remove.log" 2>&1
@@ -324,6 +350,7 @@ installed() {
         first_mail "$one"
         first_mail_of_the_unit "$one"
         first_event_of_the_unit "$one"
+        first_page_of_the_unit "$one"
         remove_and_return "$one"
         stop_system
     done

@@ -74,6 +74,39 @@ fn a_receiver_listens_on_this_machine() {
 }
 
 #[test]
+fn a_page_is_on_this_machine_or_behind_a_proxy() {
+    let expected = |listen: &str, url: Option<&str>, is_behind_proxy: bool| {
+        Ok(Command::Serve(Serve {
+            databases: vec!["x".to_owned()],
+            listen: listen.parse().unwrap(),
+            url: url.map(str::to_owned),
+            is_behind_proxy,
+            format: Format::Text,
+        }))
+    };
+    let default = "127.0.0.1:8425";
+    let url = "https://ops.example.com/mail";
+    let line = "serve -d x";
+    assert_eq!(read(line), expected(default, None, false));
+    let with_url = format!("{line} --url {url}");
+    assert_eq!(read(&with_url), expected(default, Some(url), false));
+    for address in ["0.0.0.0:8425", "[::]:80"] {
+        let line = format!("{with_url} --listen {address}");
+        let problem = read(&line).unwrap_err();
+        assert!(problem.contains("--behind-proxy"), "{problem}");
+        let behind = format!("{line} --behind-proxy");
+        assert_eq!(read(&behind), expected(address, Some(url), true));
+    }
+    let several = "serve -d x --database postgresql:///y --listen [::1]:1 --log-format json";
+    let Ok(Command::Serve(serve)) = read(several) else {
+        panic!("{several}");
+    };
+    assert_eq!(serve.databases, ["x", "postgresql:///y"]);
+    assert_eq!(serve.listen, "[::1]:1".parse().unwrap());
+    assert_eq!(serve.format, Format::Json);
+}
+
+#[test]
 fn a_transports_file_is_named_from_the_root() {
     let expected = std::env::current_dir().unwrap().join("conf/t.toml");
     for command in ["send -d x", "check", "receive -d x"] {
@@ -97,6 +130,7 @@ fn help_is_to_be_had_anywhere() {
         "send --help",
         "check -h",
         "receive -h",
+        "serve -h",
     ] {
         assert_eq!(read(line), Ok(Command::Help), "{line}");
     }
@@ -126,6 +160,13 @@ fn errors_are_one_line_without_values() {
         ("receive -d x -t t --listen 8025", "--listen"),
         ("send -d x -t t --listen 127.0.0.1:1", "--listen"),
         ("send -d x -t t --behind-proxy", "--behind-proxy"),
+        ("serve", "--database"),
+        ("serve -d hunter2 -t t", "-t"),
+        ("serve -d x --listen hunter2", "--listen"),
+        ("serve -d x --url", "--url"),
+        ("serve -d x --once", "--once"),
+        ("serve hunter2", "argument"),
+        ("receive -d x -t t --url hunter2", "--url"),
     ] {
         let told = read(line).unwrap_err();
         assert!(told.contains(wrong), "{line}: {told}");
@@ -146,6 +187,7 @@ fn help_tells_of_every_option() {
         "--to",
         "--listen",
         "--behind-proxy",
+        "--url",
         "SIGTERM",
         "SIGHUP",
         "NOTIFY_SOCKET",

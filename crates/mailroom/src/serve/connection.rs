@@ -12,7 +12,7 @@ use crate::database_error::DatabaseError;
 use crate::session::connect::{Refused, log_in};
 use crate::session::{NO_ANSWER, Parameter, find_extension, in_sequence, search_path};
 
-/// A transaction that reads cannot write, whatever statement comes. It may run on a standby. An index is there for each
+/// A transaction that reads cannot write, by any statement. It may run on a standby. An index is there for each
 /// statement, and a plan without it is never meant.
 const READ: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; \
      SET LOCAL enable_seqscan = off; \
@@ -78,7 +78,7 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-/// Why nobody was logged in.
+/// Why a role was not logged in.
 #[derive(Debug)]
 pub enum NotOpened {
     /// The server asked for no password, or for one in clear text.

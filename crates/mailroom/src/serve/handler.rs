@@ -44,7 +44,7 @@ pub struct Pages {
 
 impl Handler for Pages {
     async fn answer(&self, exchange: Exchange) -> Answer {
-        // Of any host, because whoever watches the program reaches it by its address.
+        // Of any host, because a program that watches this one reaches it by its address.
         if exchange.path() == "/-/health" {
             return text(StatusCode::OK, "ok\n");
         }
