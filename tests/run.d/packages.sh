@@ -87,6 +87,10 @@ staged_packages() {
     local cargo_home=${CARGO_HOME:-$HOME/.cargo}
     shift
     if [ "$profile" = release ]; then
+        # Of a folder behind a symbolic link, debugging information has both names: cargo is given the one to which they lead.
+        mkdir -p "$cargo_home"
+        cargo_home=$(cd "$cargo_home" && pwd -P)
+        export CARGO_HOME=$cargo_home
         # With flags of its own, what is built is no part of other builds. Of several folders that fit, the last counts.
         local target=$tree/packages-build
         flags=$(printf '%s\x1f' "--remap-path-prefix=$cargo_home=/cargo" "--remap-path-prefix=$root=/mailroom" \
