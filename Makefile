@@ -10,7 +10,7 @@
 #   make installed V=15                    tried on one release of Debian only
 #   make torture S=60 T="fuzz deny"        a minute for each fuzz target, and some parts only
 
-.PHONY: all help demo psql check test accept lint bench matrix install packages installed fresh torture dist clean
+.PHONY: all help demo psql check test accept lint bench matrix install packages reproducible installed fresh torture dist clean
 
 help:
 	@echo 'make demo     watch it work, on a throw-away cluster (STAY=1: with a mailbox and the page in the browser)'
@@ -23,6 +23,7 @@ help:
 	@echo 'make matrix   run every test on PostgreSQL 15.1, 16.2, 17 and 18 (V=16.2: one)'
 	@echo 'make install  into the server of PG_CONFIG (default: Debian'\''s PostgreSQL 15)'
 	@echo 'make packages   Debian packages and archives of the last commit (V=15: for one major)'
+	@echo 'make reproducible   the packages built twice, elsewhere: each file is equal (V=15: one)'
 	@echo 'make installed  the packages, installed on Debian 12, 13 and 14 under systemd, as root (V=15: one)'
 	@echo 'make fresh      make demo and make test on a bare Debian 12, as root'
 	@echo 'make torture    the strictest tools: fuzzing, a server with assertions, cargo deny (hours; T=deny: a part)'
@@ -47,6 +48,9 @@ install:
 
 packages:
 	@tests/run packages $(V)
+
+reproducible:
+	@tests/run reproducible $(V)
 
 installed:
 	@tests/run installed $(V)

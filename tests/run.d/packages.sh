@@ -87,6 +87,10 @@ staged_packages() {
     local cargo_home=${CARGO_HOME:-$HOME/.cargo}
     shift
     if [ "$profile" = release ]; then
+        # Of a folder behind a symbolic link, debugging information has both names: cargo is given the one to which they lead.
+        mkdir -p "$cargo_home"
+        cargo_home=$(cd "$cargo_home" && pwd -P)
+        export CARGO_HOME=$cargo_home
         # With flags of its own, what is built is no part of other builds. Of several folders that fit, the last counts.
         local target=$tree/packages-build
         flags=$(printf '%s\x1f' "--remap-path-prefix=$cargo_home=/cargo" "--remap-path-prefix=$root=/mailroom" \
@@ -191,4 +195,28 @@ packages() {
     # A warning that has a reason would stand in packaging/debian/*.lintian-overrides, with the reason; there is none.
     quietly lintian "running lintian" lintian --fail-on error,warning --allow-root "$scratch/debian/mailroom_${version}_$architecture.changes"
     cat "$packaged/SHA256SUMS"
+}
+
+# reproducible [major...]: the packages a second time, from a clone in another folder with another umask, language, time
+# zone and home of cargo. Each file is the same, or what differs stays in target/packages-again.
+reproducible() {
+    local again sums
+    [ "${MAILROOM_PROFILE:-release}" = release ] || fail "only what is built by the profile of releases names no folder of its own"
+    packages "$@"
+    need_packages locales
+    again=$scratch/elsewhere/mailroom
+    (umask 077 && git clone --quiet "$root" "$again")
+    ln -s "${CARGO_HOME:-$HOME/.cargo}" "$scratch/cargo"
+    mkdir "$scratch/locales"
+    quietly locale "making a language whose letters are not those of English" \
+        localedef --inputfile=tr_TR --charmap=UTF-8 "$scratch/locales/tr_TR.UTF-8"
+    quietly packages-again "building the packages again, elsewhere" \
+        env -u CARGO_TARGET_DIR -u SOURCE_DATE_EPOCH -u PGRX_HOME CARGO_HOME="$scratch/cargo" \
+        LOCPATH="$scratch/locales" LC_ALL=tr_TR.UTF-8 TZ=Pacific/Kiritimati "$again/tests/run" packages "$@"
+    sums=$(diff "$packaged/SHA256SUMS" "$again/target/packages/SHA256SUMS") || {
+        rm -rf "$target/packages-again"
+        cp -R "$again/target/packages" "$target/packages-again"
+        fail "built again, these differ; diffoscope tells where:"$'\n'"$sums"
+    }
+    echo "each file is the same when it is built elsewhere"
 }
