@@ -37,10 +37,10 @@ SELECT
     CASE WHEN t.consumed_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(t.consumed_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS link_used_at,
     CASE WHEN t.revoked_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(t.revoked_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS link_ended_at,
     CASE WHEN t.expires_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(t.expires_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS link_expires_at
-FROM outbox o
+FROM @extschema@.outbox o
 LEFT JOIN LATERAL (
     SELECT i.action, i.consumed_at, i.revoked_at, i.expires_at
-    FROM tokens i
+    FROM @extschema@.tokens i
     WHERE i.id = o.token_id
     OFFSET 0
 ) t ON true

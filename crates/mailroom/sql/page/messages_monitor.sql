@@ -6,7 +6,7 @@ WITH walk AS MATERIALIZED (
         t.before,
         CASE WHEN num_nonnulls($2::text, $3::text, $4::text) = 0 THEN 0 ELSE greatest(t.before, 20000) - 20000 END AS low
     FROM (
-        SELECT coalesce($1::int8, (SELECT o.id + 1 FROM outbox o ORDER BY o.id DESC LIMIT 1), 0)
+        SELECT coalesce($1::int8, (SELECT o.id + 1 FROM @extschema@.outbox o ORDER BY o.id DESC LIMIT 1), 0)
     ) t (before)
 )
 SELECT
@@ -24,15 +24,15 @@ SELECT
     n.next_before,
     CASE
         WHEN n.next_before IS NOT NULL
-        THEN (SELECT to_char(o.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') FROM outbox o WHERE o.id >= w.low ORDER BY o.id LIMIT 1)
+        THEN (SELECT to_char(o.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') FROM @extschema@.outbox o WHERE o.id >= w.low ORDER BY o.id LIMIT 1)
     END AS searched_to
 FROM walk w
 -- Past ids that no mail has.
-CROSS JOIN LATERAL (SELECT (SELECT o.id + 1 FROM outbox o WHERE o.id < w.low ORDER BY o.id DESC LIMIT 1) AS next_before OFFSET 0) n
+CROSS JOIN LATERAL (SELECT (SELECT o.id + 1 FROM @extschema@.outbox o WHERE o.id < w.low ORDER BY o.id DESC LIMIT 1) AS next_before OFFSET 0) n
 LEFT JOIN LATERAL (
     SELECT
         o.id, o.state, o.kind, o.transport, o.created_at, o.send_at, o.ended_at, o.failed_attempts, o.last_error, o.token_id
-    FROM outbox o
+    FROM @extschema@.outbox o
     WHERE o.id >= w.low
       AND o.id < w.before
       -- As text, so that no index of a state fits.
