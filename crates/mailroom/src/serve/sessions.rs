@@ -232,3 +232,63 @@ fn random() -> Option<String> {
     provider.secure_random.fill(bytes.as_mut_slice()).ok()?;
     Some(URL_SAFE_NO_PAD.encode(bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conninfo::{Environment, parse_all};
+    use crate::log::{Format, Log};
+
+    /// A session with these rights, whose cookie is `id`.
+    fn begun(rights: Rights) -> (Sessions, Rc<Session>, Rc<Database>) {
+        let url = "host=/nowhere dbname=app".to_owned();
+        let mut targets = parse_all(&[url], &Environment::of_process()).unwrap();
+        let log = Log::new(Format::Text);
+        let database = Database::new(targets.remove(0), "app".to_owned(), &log);
+        let database = Rc::new(database);
+        let now = Instant::now();
+        let session = Rc::new(Session {
+            role: "ann".to_owned(),
+            database: Rc::clone(&database),
+            csrf: String::new(),
+            password: Zeroizing::default(),
+            began: now,
+            used: Cell::new(now),
+            notice: RefCell::default(),
+            rights: RefCell::new((now, Rc::new(rights))),
+            slot: Mutex::new(None),
+        });
+        let sessions = Sessions::default();
+        sessions
+            .0
+            .borrow_mut()
+            .insert(key("id"), Rc::clone(&session));
+        (sessions, session, database)
+    }
+
+    #[test]
+    fn a_page_that_renews_itself_keeps_no_session_alive() {
+        let (sessions, session, database) = begun(Rights {
+            sees_addresses: true,
+            ..Rights::default()
+        });
+        let before = session.used.get();
+        assert!(sessions.find("id", &database, true).is_some());
+        assert_eq!(session.used.get(), before);
+        assert!(sessions.find("id", &database, false).is_some());
+        assert!(session.used.get() > before);
+        assert!(sessions.find("other", &database, false).is_none());
+    }
+
+    #[test]
+    fn a_screen_that_sees_no_address_and_changes_nothing_stays() {
+        let (sessions, session, database) = begun(Rights {
+            sees_mail: true,
+            sees_transports: true,
+            ..Rights::default()
+        });
+        let before = session.used.get();
+        assert!(sessions.find("id", &database, true).is_some());
+        assert!(session.used.get() > before);
+    }
+}

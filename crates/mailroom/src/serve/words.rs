@@ -140,8 +140,10 @@ pub fn breakable(name: &str) -> Markup {
 /// Text that may be copied.
 pub fn copyable(text: &str, what: &str) -> Markup {
     html! {
-        code class="any" { (text) } " "
-        button type="button" class="plain small js" data-copy=(text) aria-label={ "Copy " (what) } { "Copy" }
+        span class="copy" {
+            code class="any" { (text) }
+            button type="button" class="plain small js" data-copy=(text) aria-label={ "Copy " (what) } { "Copy" }
+        }
     }
 }
 

@@ -133,7 +133,12 @@ impl Answer {
                 },
             },
             "scheduled" => Verdict {
-                class: "warning",
+                // As it should be, or for a reason that may need a person.
+                class: if self.why == "not due yet" {
+                    "waits"
+                } else {
+                    "warning"
+                },
                 first: html! { (what) " waits: " (self.why) "." },
                 second: html! { "It is due at " (at("send_at")?) "." @if !last_error.is_empty() { " Last error: " (last_error) } },
             },

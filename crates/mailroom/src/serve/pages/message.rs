@@ -1,5 +1,7 @@
 //! One message.
 
+mod verdict;
+
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
@@ -8,7 +10,7 @@ use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure, Statements};
 use crate::serve::form::Form;
 use crate::serve::layout::{Page, Section, View};
-use crate::serve::words::{copyable, deliverer, maybe_time, number, size, span};
+use crate::serve::words::{copyable, maybe_time, number, size, span};
 
 /// What is shown of a message.
 struct Message {
@@ -161,9 +163,8 @@ impl Message {
             div class="head" {
                 div {
                     h1 class="any" { (self.title()?) }
-                    p {
-                        "Message " (self.id)
-                        @if !recipients.is_empty() { " to " span class="any" { (recipients.join(", ")) } }
+                    @if !recipients.is_empty() {
+                        p { "Message " (self.id) " to " span class="any" { (some_of(&recipients)) } }
                     }
                 }
             }
@@ -180,101 +181,9 @@ impl Message {
         })
     }
 
-    /// What became of it, in a sentence.
-    fn verdict(&self, clock: &Clock) -> Result<Markup, Failure> {
-        let cells = &self.cells;
-        let at = |name: &str| -> Result<Markup, Failure> {
-            Ok(maybe_time(cells.maybe(name)?.as_deref(), clock))
-        };
-        let last_error = cells.text("last_error")?;
-        let transport = cells.text("transport")?;
-        let by = if transport.is_empty() {
-            "a client"
-        } else {
-            &transport
-        };
-        let used = self.link("link_used_at")?;
-        let reported = self.reported()?;
-        let (class, first, second) = match self.state.as_str() {
-            "sent" if used.is_some() => (
-                "good",
-                html! { "Accepted by " (by) " at " (at("ended_at")?) "; its link was used at " (maybe_time(used.as_deref(), clock)) "." },
-                "Only the reader of the mail has the link.".to_owned(),
-            ),
-            "sent" => {
-                let (class, second) = match reported.as_deref() {
-                    Some("delivered") => ("good", "The recipient's server took it."),
-                    Some("bounced") => {
-                        ("bad", "The recipient's server refused it later: see below.")
-                    }
-                    Some("complained") => ("warning", "The recipient called it spam."),
-                    Some(_) => ("", "See below for what was reported."),
-                    None => (
-                        "",
-                        "What the recipient's server did with it has not been reported.",
-                    ),
-                };
-                (
-                    class,
-                    html! { "Accepted by " (by) " at " (at("ended_at")?) "." },
-                    second.to_owned(),
-                )
-            }
-            "claimed" => (
-                "sending",
-                html! { "Being sent by " (deliverer(&cells.text("claimed_by")?)) " since " (at("claimed_at")?) "." },
-                "If it is not settled by the end of its lease, it is tried again.".to_owned(),
-            ),
-            "error" => (
-                "failed bad",
-                html! { "Failed at " (at("ended_at")?) ": " (last_error) },
-                "It will not be tried again by itself.".to_owned(),
-            ),
-            "scheduled" => {
-                let (reason, until) = match &self.waits {
-                    Some(waits) => (waits.text("reason")?, waits.maybe("until")?),
-                    None => (String::new(), None),
-                };
-                let first = html! {
-                    "Waits: " (reason)
-                    @if until.is_some() { ", until " (maybe_time(until.as_deref(), clock)) } "."
-                };
-                let second = if last_error.is_empty() {
-                    String::new()
-                } else {
-                    format!("Last error: {last_error}")
-                };
-                ("waits", first, second)
-            }
-            other => (
-                "warning",
-                html! { "Not sent: " (other) " at " (at("ended_at")?) "." },
-                last_error,
-            ),
-        };
-        Ok(html! {
-            div class={ "verdict " (class) } id="verdict" data-live {
-                p { (first) }
-                @if !second.is_empty() { p { (second) } }
-            }
-        })
-    }
-
     /// A time of the link; a monitor sees none.
     fn link(&self, name: &str) -> Result<Option<String>, Failure> {
         self.cells.maybe(name).or(Ok(None))
-    }
-
-    /// The newest event of the provider that says what became of it.
-    fn reported(&self) -> Result<Option<String>, Failure> {
-        let outcomes: Result<Vec<String>, Failure> =
-            self.history.iter().map(|row| row.text("outcome")).collect();
-        let telling = ["delivered", "bounced", "complained", "deferred", "rejected"];
-        let found = outcomes?
-            .into_iter()
-            .rev()
-            .find(|outcome| telling.contains(&outcome.as_str()));
-        Ok(found)
     }
 
     fn acts(
@@ -338,11 +247,7 @@ impl Message {
             section class="panel" id="history" data-live {
                 header { h2 { "What happened" } }
                 div class="body" {
-                    (history::item_of("", cells.maybe("created_at")?, scheduled, clock))
-                    (history::timeline(&self.history, clock)?)
-                    @if let Some(used) = self.link("link_used_at")? {
-                        (history::item_of("good", Some(used), html! { "The link was used" }, clock))
-                    }
+                    (history::timeline((cells.maybe("created_at")?, scheduled), &self.history, self.link("link_used_at")?, clock)?)
                 }
             }
         })
@@ -418,6 +323,16 @@ impl Message {
                 }
             }
         })
+    }
+}
+
+/// The first of many recipients, and how many more there are.
+fn some_of(recipients: &[String]) -> String {
+    match recipients {
+        [first, second, third, more @ ..] if !more.is_empty() => {
+            format!("{first}, {second}, {third} and {} more", more.len())
+        }
+        all => all.join(", "),
     }
 }
 
