@@ -34,7 +34,7 @@ const AGE: Duration = Duration::from_secs(600);
 
 /// The value of search_path: statements name the schema of the extension, as [`SCHEMA`]. A role that may create objects in
 /// that schema could otherwise add an operator or a function that fits better than the one that is meant, and have it run
-/// with the rights of whoever looks at the page.
+/// with the rights of the role that looks at the page.
 const PATH: &str = "pg_catalog, pg_temp";
 /// What stands for the schema of the extension in statements.
 const SCHEMA: &str = "@extschema@";
