@@ -1,5 +1,6 @@
 # What each of these does, step by step, is in tests/run.
 #
+#   make demo STAY=1                       a mailbox and the page in the browser, until Enter
 #   make test T=worker                     one test program only
 #   make test T=worker::NAME               one test of it
 #   make install PG_CONFIG=/path/pg_config into another server
@@ -12,7 +13,7 @@
 .PHONY: all help demo psql check test accept lint bench matrix install packages installed fresh torture dist clean
 
 help:
-	@echo 'make demo     watch it work, on a throw-away cluster'
+	@echo 'make demo     watch it work, on a throw-away cluster (STAY=1: with a mailbox and the page in the browser)'
 	@echo 'make psql     psql on a throw-away cluster with the extension'
 	@echo 'make check    format, lint and unit tests: what needs no server'
 	@echo 'make test     run every test (T=name: one test program)'
@@ -56,5 +57,6 @@ torture:
 accept:
 	@tests/run accept $(T)
 
+# make passes STAY=1 on in the environment.
 demo psql check lint fresh dist clean:
 	@tests/run $@

@@ -1,4 +1,4 @@
-//! Prism, aws-ses-v2-local, moto and MailDev: providers and relays as third parties implemented them.
+//! Prism, aws-ses-v2-local and moto: providers as third parties implemented them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -145,38 +145,5 @@ impl Moto {
             .as_array()
             .cloned()
             .unwrap_or_default()
-    }
-}
-
-/// MailDev: an SMTP server for development, which keeps the mail.
-pub struct MailDev {
-    pub smtp_port: u16,
-    web_port: u16,
-    _process: Process,
-}
-
-impl MailDev {
-    pub fn start() -> Self {
-        let [smtp_port, web_port] = [(); 2].map(|()| super::process::free_port());
-        let mut node = super::node();
-        node.arg(super::module("maildev/dist/bin/maildev.js"))
-            .args(["--ip", "127.0.0.1", "--web-ip", "127.0.0.1"])
-            .args(["--smtp", &smtp_port.to_string()])
-            .args(["--web", &web_port.to_string()])
-            .arg("--mail-directory")
-            .arg(super::process::directory());
-        let mut process = Process::start(&node);
-        process.printed("MailDev", |line| line.contains("to stop").then_some(()));
-        Self {
-            smtp_port,
-            web_port,
-            _process: process,
-        }
-    }
-
-    /// The mails that it accepted, in order.
-    pub fn mails(&self) -> Vec<Value> {
-        let mails = http::ask(self.web_port, "GET", "/api/email", None);
-        mails.as_array().unwrap().clone()
     }
 }

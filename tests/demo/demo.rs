@@ -1,5 +1,6 @@
 //! `make demo`: the demonstration on the terminal. It fails if a step does not have the result that it is to show.
-//! `make psql` passes `psql` as the argument: psql on a cluster whose mail goes to the server's log.
+//! `make psql` passes `psql` as the argument: psql on a cluster whose mail goes to the server's log. `make demo STAY=1` passes
+//! `stay`: a mailbox and the page of `mailroom serve`, until the user ends them.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,20 +10,27 @@
     reason = "a program for the terminal that ends at the first error"
 )]
 
+mod application;
 #[path = "../cluster/mod.rs"]
 mod cluster;
 #[path = "mod.rs"]
 mod demo;
 #[path = "../mailbox/mod.rs"]
 mod mailbox;
+#[path = "../counterparts/maildev.rs"]
+mod maildev;
 #[allow(dead_code, reason = "tests use more of this module")]
 #[path = "../counterparts/process.rs"]
 mod process;
+#[path = "../counterparts/programs.rs"]
+mod programs;
+mod stay;
 
 use std::io::IsTerminal;
 
 use cluster::Cluster;
 use demo::Demo;
+use stay::Stay;
 
 /// Runs psql for the user at the terminal, on a cluster that exists until psql ends.
 fn psql() {
@@ -43,10 +51,18 @@ fn psql() {
     psql.arg("app").status().unwrap();
 }
 
+/// Runs a mailbox and the page until the user ends them.
+fn stay() {
+    let stay = Stay::start();
+    stay.tell(&mut std::io::stdout());
+    stay::wait();
+}
+
 fn main() {
-    if std::env::args().nth(1).as_deref() == Some("psql") {
-        psql();
-        return;
+    match std::env::args().nth(1).as_deref() {
+        Some("psql") => return psql(),
+        Some("stay") => return stay(),
+        _ => (),
     }
     let mut shown = std::io::stdout();
     let mut demo = Demo::start(&mut shown);

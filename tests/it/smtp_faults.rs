@@ -6,8 +6,9 @@
 use crate::cluster::transports::{FILE, write_secret};
 use crate::cluster::{eventually, number};
 use crate::counterparts::aiosmtpd::Aiosmtpd;
+use crate::counterparts::http;
+use crate::counterparts::maildev::MailDev;
 use crate::counterparts::mails::{self, scheduled};
-use crate::counterparts::servers::MailDev;
 use crate::post::Post;
 
 const PASSWORD: &str = "wJalrXUtnFEMI";
@@ -170,7 +171,8 @@ fn maildev_shows_a_mail_as_it_was_scheduled() {
         .batch_execute("INSERT INTO accounts (email, login) VALUES ('ada@example.com', 'ada')")
         .unwrap();
     post.wait_for("state = 'sent'", 1);
-    let mails = catcher.mails();
+    let mails = http::ask(catcher.web_port, "GET", "/api/email", None);
+    let mails = mails.as_array().unwrap();
     assert_eq!(mails.len(), 1);
     let mail = &mails[0];
     assert_eq!(mail["from"][0]["name"], "Bücher, Ltd.");

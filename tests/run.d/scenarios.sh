@@ -93,6 +93,7 @@ need_companions() {
     fi
     if can Debezium need_debezium; then export MAILROOM_DEBEZIUM=$tools/debezium/bin/python; fi
     need_program
+    need_demo
 }
 
 # scenario_tier <number> <what> <subject...>: their tests, without those of `without`, and
@@ -138,6 +139,14 @@ need_program() {
     # Another checkout may build its own in the same place.
     cp "$target/${1:-debug}/mailroom" "$scratch/mailroom"
     export MAILROOM_SEND=$scratch/mailroom
+}
+
+# need_demo: the demonstration, in MAILROOM_DEMO.
+need_demo() {
+    make_scratch
+    quietly demo "building the demonstration" cargo build --package mailroom-demo
+    cp "$target/debug/mailroom-demo" "$scratch/mailroom-demo"
+    export MAILROOM_DEMO=$scratch/mailroom-demo
 }
 
 # deliver_by_program <subject...>: those of them that are in by_program, once more.

@@ -136,6 +136,12 @@ node_program() { echo "$tools"/counterparts/lib/python3*/site-packages/nodejs_wh
 # What drives the browser, which is a package of Debian's, and judges what it shows: see tests/browser/browser.mjs.
 need_browser() { need_node_packages browser "$root/tests/browser"; }
 
+# The one of them that the demonstration runs, which needs no Java.
+need_mailbox() {
+    need_node_packages counterparts-node "$root/tests/counterparts"
+    export MAILROOM_COUNTERPARTS=$tools
+}
+
 # need_partners <row...>: the programs of others that benches are measured against, whichever of them run, and the
 # program mailroom, which takes minutes, for the rows that start it.
 need_partners() {

@@ -1,7 +1,7 @@
 //! The blocks of the book that `book_blocks` does not execute itself.
 
 /// The blocks that other tests execute: page, info string of the fence, and test.
-pub const ELSEWHERE: [(&str, &str, &str); 29] = [
+pub const ELSEWHERE: [(&str, &str, &str); 30] = [
     (
         "README.md",
         "console",
@@ -111,6 +111,11 @@ pub const ELSEWHERE: [(&str, &str, &str); 29] = [
         "docs/guides/testing.md",
         "text",
         "book_commands::a_whole_mail_is_seen_as_described",
+    ),
+    (
+        "docs/guides/testing.md",
+        "python",
+        "readme::the_demonstration_stays_until_it_is_ended",
     ),
     (
         "docs/operations/key-file.md",
