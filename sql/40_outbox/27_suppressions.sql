@@ -40,9 +40,9 @@ COMMENT ON COLUMN @extschema@.suppressions.since IS
     'When it was suppressed, or bounced last. A delivery after that lifts a suppression by a bounce.';
 COMMENT ON COLUMN @extschema@.suppressions.until IS 'When it ends; NULL for never.';
 
--- For the purge.
 -- The newest first, for people.
 CREATE INDEX suppressions_since ON @extschema@.suppressions (since, address);
+-- For the purge.
 CREATE INDEX suppressions_until ON @extschema@.suppressions (until) WHERE until IS NOT NULL;
 
 CREATE VIEW @extschema@._suppressions_in_force AS
