@@ -86,7 +86,15 @@ const ACTS: [(&str, &[(&str, &str)], &str); 14] = [
     ("messages/2/retry", &[], "support admin"),
     ("messages/4/retry", &[], "admin"),
     ("messages/3/send-again", &[], "support admin"),
-    ("failures/retry", &[("kind", "bill")], "support admin"),
+    (
+        "failures/retry",
+        &[
+            ("kind", "bill"),
+            ("since", "2000-01-01 00:00:00+00:00"),
+            ("limit", "1"),
+        ],
+        "support admin",
+    ),
     ("delivery/pause", &[], "admin"),
     ("delivery/resume", &[], "admin"),
     ("delivery/wake", &[], "admin"),

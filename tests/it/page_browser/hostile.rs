@@ -202,7 +202,7 @@ fn markup_in_values_stays_text() {
         format!("/messages/{id}?view=headers"),
         format!("/messages/{id}?view={kind}&width={kind}"),
         "/failures".to_owned(),
-        format!("/failures/retry?since={kind}&kind={kind}&transport={kind}"),
+        format!("/failures/retry?since=24+hours&kind={kind}&transport={kind}"),
         "/delivery".to_owned(),
         "/templates".to_owned(),
         format!("/templates/{kind}"),

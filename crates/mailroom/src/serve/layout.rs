@@ -123,13 +123,13 @@ impl View<'_> {
 
     /// A form that posts, with these hidden fields, and leads back to this page.
     pub fn form(&self, within: &str, fields: &[(&str, &str)], contents: &Markup) -> Markup {
-        self.form_of("", within, fields, contents)
+        self.form_of(("", self.here), within, fields, contents)
     }
 
-    /// The same of a class.
+    /// The same of a class, which leads back to another page of this database.
     pub fn form_of(
         &self,
-        class: &str,
+        (class, back): (&str, &str),
         within: &str,
         fields: &[(&str, &str)],
         contents: &Markup,
@@ -137,7 +137,7 @@ impl View<'_> {
         html! {
             form class=[some(class)] method="post" action=(self.path(within)) {
                 input type="hidden" name="csrf" value=(self.session.csrf);
-                input type="hidden" name="back" value=(self.here);
+                input type="hidden" name="back" value=(back);
                 @for (name, value) in fields {
                     input type="hidden" name=(name) value=(value);
                 }

@@ -1,5 +1,6 @@
 //! What failed, by reason.
 
+use hyper::StatusCode;
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
@@ -8,11 +9,17 @@ use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure, Statements};
 use crate::serve::form::{Form, query};
 use crate::serve::layout::{Page, Section, View, empty, some};
+use crate::serve::response;
+use crate::serve::sessions::Notice;
 use crate::serve::words::{breakable, maybe_time, number};
 
 /// How far back one can look: intervals of PostgreSQL.
 const SPANS: [&str; 4] = ["1 hour", "24 hours", "7 days", "30 days"];
 const USUAL: &str = "24 hours";
+/// How many mails are retried at a time.
+const MOST: i64 = 10_000;
+/// What failures.sql returns at most.
+const GROUPS: usize = 100;
 
 fn since(form: &Form) -> &'static str {
     let asked = form.get("since").unwrap_or(USUAL);
@@ -101,6 +108,13 @@ pub fn table(
         ));
     }
     let may_retry = view.rights.may_retry_failed;
+    let all: Result<Vec<Conditions>, Failure> = groups.iter().map(Conditions::of_group).collect();
+    let all = all?;
+    // Otherwise there may be further groups.
+    let searched_to = groups.first().map(|group| group.maybe("searched_to"));
+    let is_all = groups.len() < GROUPS && searched_to.transpose()?.flatten().is_none();
+    let is_alone =
+        |own: &Conditions| is_all && all.iter().filter(|one| own.cover(one)).count() == 1;
     Ok(html! {
         table class="cards" {
             thead {
@@ -116,13 +130,21 @@ pub fn table(
                 }
             }
             tbody {
-                @for group in groups.iter().take(most) { (row(view, group, since, clock)?) }
+                @for (group, conditions) in groups.iter().zip(&all).take(most) {
+                    (row(view, group, (conditions, is_alone(conditions)), since, clock)?)
+                }
             }
         }
     })
 }
 
-fn row(view: &View<'_>, group: &Cells, since: &str, clock: &Clock) -> Result<Markup, Failure> {
+fn row(
+    view: &View<'_>,
+    group: &Cells,
+    (conditions, is_alone): (&Conditions, bool),
+    since: &str,
+    clock: &Clock,
+) -> Result<Markup, Failure> {
     let mails = group.number("mails")?;
     let (kind, transport) = (group.text("kind")?, group.text("transport")?);
     let outcome = group.maybe("outcome")?;
@@ -144,27 +166,21 @@ fn row(view: &View<'_>, group: &Cells, since: &str, clock: &Clock) -> Result<Mar
             of => format!("mostly {domain} ({})", number(of)),
         },
     };
-    let list = query(&[
-        ("state", "error"),
-        ("kind", &kind),
-        ("transport", if outcome.is_some() { &transport } else { "" }),
-    ]);
     let code_text = code.map(|code| code.to_string()).unwrap_or_default();
-    let retry = query(&[
-        ("since", since),
-        ("kind", &kind),
-        // Of mail that ended without an attempt, the transport is not that of an attempt.
-        ("transport", if outcome.is_some() { &transport } else { "" }),
-        ("outcome", outcome.as_deref().unwrap_or_default()),
-        ("code", &code_text),
-    ]);
-    let label = format!("Retry {}…", number(mails));
+    let retry = conditions.query(since);
+    // Other errors may have the same conditions: how many there are, the question says.
+    let label = match is_alone {
+        true => format!("Retry {}…", number(mails)),
+        false => "Retry…".to_owned(),
+    };
     Ok(html! {
         tr {
             td class="num first" { strong { (number(mails)) } " " span class="unit" { (if mails == 1 { "message" } else { "messages" }) } }
             td class="side" { span class=(class) { (word) } }
             th scope="row" class="what" {
-                a data-row href=(view.path(&format!("messages{list}"))) { (if error.is_empty() { "no reason given" } else { &error }) }
+                a data-row href=(view.path(&example(mails, &kind, group.number("newest_id")?))) {
+                    (if error.is_empty() { "no reason given" } else { &error })
+                }
                 @if let Some(domain) = some(&domain) { small { (domain) } }
             }
             td class="meta" { (code_text) }
@@ -183,43 +199,126 @@ fn row(view: &View<'_>, group: &Cells, since: &str, clock: &Clock) -> Result<Mar
     })
 }
 
-/// The conditions of a retry of many.
+/// The page of the only message of a group, or the failed ones of the kind from the newest of the group on: a search from the
+/// newest message of all goes back by 20,000 only, and might find none.
+fn example(mails: i64, kind: &str, newest: i64) -> String {
+    if mails == 1 {
+        return format!("messages/{newest}");
+    }
+    let before = newest.saturating_add(1).to_string();
+    let list = query(&[("state", "error"), ("kind", kind), ("before", &before)]);
+    format!("messages{list}")
+}
+
+/// The conditions of a retry of many; `None`: any.
+#[derive(Default)]
 struct Conditions {
     kind: Option<String>,
+    /// Empty for mail that clients deliver.
     transport: Option<String>,
     outcome: Option<String>,
     code: Option<i32>,
-    since: &'static str,
 }
 
 impl Conditions {
-    fn of(form: &Form) -> Self {
-        let text = |name: &str| form.get(name).map(str::to_owned);
-        Self {
-            kind: text("kind"),
-            transport: text("transport"),
-            outcome: text("outcome"),
-            code: form
-                .number("code")
+    /// Those that the mail of a group has in common.
+    fn of_group(group: &Cells) -> Result<Self, Failure> {
+        let outcome = group.maybe("outcome")?;
+        Ok(Self {
+            kind: group.maybe("kind")?,
+            // Of mail that ended without an attempt, the transport is not that of an attempt.
+            transport: group.maybe("transport")?.filter(|_| outcome.is_some()),
+            outcome,
+            code: group
+                .maybe_number("response_code")?
                 .and_then(|code| i32::try_from(code).ok()),
-            since: since(form),
-        }
+        })
     }
 
-    /// Runs a statement about them; returns its number of mails.
-    async fn run(&self, statements: &Statements<'_>, statement: &str) -> Result<i64, Failure> {
-        let parameters = [
-            (&self.kind as _, Type::TEXT),
-            (&self.transport as _, Type::TEXT),
-            (&self.outcome as _, Type::TEXT),
-            (&self.code as _, Type::INT4),
-            (&self.since as _, Type::TEXT),
-        ];
-        statements
-            .one(statement, &parameters)
-            .await?
-            .number("mails")
+    /// Those of a query or a form.
+    ///
+    /// # Errors
+    /// What cannot be understood of them: without it, other mail would be retried than is meant.
+    fn of_form(form: &Form) -> Result<Self, Notice> {
+        let text = |name: &str| match (form.get(name), form.raw(name).trim()) {
+            (None, "") => Ok(None),
+            (None, _) => Err(refused(&format!("The {name} is not valid."))),
+            (Some(value), _) => Ok(Some(value.to_owned())),
+        };
+        let code = text("code")?.map(|code| {
+            let parsed = code.parse();
+            parsed.map_err(|_| refused(&format!("The code “{code}” is not a number.")))
+        });
+        Ok(Self {
+            kind: text("kind")?,
+            transport: text("transport")?
+                .map(|name| if name == "-" { String::new() } else { name }),
+            outcome: text("outcome")?,
+            code: code.transpose()?,
+        })
     }
+
+    /// Whether all mail with the others has these.
+    fn cover(&self, other: &Self) -> bool {
+        let covers = |own: &Option<String>, other: &Option<String>| own.is_none() || own == other;
+        covers(&self.kind, &other.kind)
+            && covers(&self.transport, &other.transport)
+            && covers(&self.outcome, &other.outcome)
+            && (self.code.is_none() || self.code == other.code)
+    }
+
+    /// Their names and values, as forms have them; empty: any.
+    fn fields(&self) -> [(&'static str, String); 4] {
+        let of = |value: &Option<String>| value.clone().unwrap_or_default();
+        let transport = match self.transport.as_deref() {
+            Some("") => "-".to_owned(),
+            _ => of(&self.transport),
+        };
+        let code = self.code.map(|code| code.to_string());
+        [
+            ("kind", of(&self.kind)),
+            ("transport", transport),
+            ("outcome", of(&self.outcome)),
+            ("code", of(&code)),
+        ]
+    }
+
+    /// The query of the question.
+    fn query(&self, since: &str) -> String {
+        let fields = self.fields();
+        let fields = fields.iter().map(|(name, value)| (*name, value.as_str()));
+        let all: Vec<(&str, &str)> = [("since", since)].into_iter().chain(fields).collect();
+        query(&all)
+    }
+
+    /// The same for people.
+    fn facts(&self) -> [(&'static str, String); 4] {
+        let names = ["Kind", "Transport", "Outcome", "Code"];
+        let mut all = self.fields().map(|(_, value)| match value.as_str() {
+            "" => "any".to_owned(),
+            "-" => "none (clients)".to_owned(),
+            "lease_expired" => "lease expired".to_owned(),
+            _ => value,
+        });
+        std::array::from_fn(|at| (names[at], std::mem::take(&mut all[at])))
+    }
+}
+
+/// Why nothing is retried.
+fn refused(message: &str) -> Notice {
+    Notice {
+        is_error: true,
+        message: message.to_owned(),
+        ..Notice::default()
+    }
+}
+
+/// What a retry of many would do.
+struct Counted {
+    mails: i64,
+    /// Since when it looks for failed mail: exact, and for people.
+    since: String,
+    shown_since: String,
 }
 
 /// What a retry of many would do, and the button that does it.
@@ -227,75 +326,159 @@ impl Conditions {
 /// # Errors
 /// The database cannot be used, or refuses a statement.
 pub async fn confirm(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
-    let conditions = Conditions::of(form);
+    let conditions = match Conditions::of_form(form) {
+        Ok(conditions) => conditions,
+        Err(notice) => return not_asked(view, notice).await,
+    };
+    let span = since(form);
+    if form.raw("since").trim() != span && !form.raw("since").is_empty() {
+        let hint = format!("It is one of: {}.", SPANS.join(", "));
+        let notice = Notice {
+            hint,
+            ..refused("There is no such interval.")
+        };
+        return not_asked(view, notice).await;
+    }
+    let parameters = [
+        (&conditions.kind as _, Type::TEXT),
+        (&conditions.transport as _, Type::TEXT),
+        (&conditions.outcome as _, Type::TEXT),
+        (&conditions.code as _, Type::INT4),
+        (&span as _, Type::TEXT),
+    ];
     let statement = include_str!("../../../sql/page/retryable.sql");
     let read = view.session.run(Access::Read, async |statements| {
-        conditions.run(statements, statement).await
+        let row = statements.one(statement, &parameters).await?;
+        Ok(Counted {
+            mails: row.number("mails")?,
+            since: row.text("since")?,
+            shown_since: row.text("shown_since")?,
+        })
     });
-    let (mails, clock) = read.await?;
-    let count = match mails {
-        10_001.. => "more than 10,000".to_owned(),
-        _ => number(mails),
-    };
-    let code = conditions.code.map(|code| code.to_string());
-    let facts = [
-        ("Kind", &conditions.kind),
-        ("Transport", &conditions.transport),
-        ("Outcome", &conditions.outcome),
-        ("Code", &code),
-    ];
-    let of = |value: &Option<String>| value.clone().unwrap_or_default();
-    let fields = [
-        ("kind", of(&conditions.kind)),
-        ("transport", of(&conditions.transport)),
-        ("outcome", of(&conditions.outcome)),
-        ("code", of(&code)),
-        ("since", conditions.since.to_owned()),
-        // To the list, not to this question again.
-        ("back", "failures".to_owned()),
-    ];
-    let fields: Vec<(&str, &str)> = fields
-        .iter()
-        .map(|(name, value)| (*name, value.as_str()))
-        .collect();
-    let main = html! {
-        div class="head" { h1 { "Retry " (count) (if mails == 1 { " message?" } else { " messages?" }) } }
-        section class="panel" {
-            div class="body" {
-                p {
-                    (count) (if mails == 1 { " message matches" } else { " messages match" })
-                    " and would be due now. Mail whose item key has been taken since, or whose link has ended, is left out."
-                    @if mails > 10_000 { " 10,000 are retried at a time." }
-                }
-                dl class="facts" {
-                    @for (name, value) in facts { @if let Some(value) = value { dt { (name) } dd { (value) } } }
-                    dt { "Failed in the last" } dd { (conditions.since) }
-                }
-                div class="acts" {
-                    @if mails > 0 { (view.button("failures/retry", "main", &format!("Retry {}", number(mails.min(10_000))), &fields)) }
-                    a class="button" href=(view.path("failures")) { "Back" }
-                }
-            }
+    let (counted, clock) = match read.await {
+        // An outcome that there is not, for example.
+        Err(Failure::Statement(statement)) if statement.sqlstate.starts_with("22") => {
+            return not_asked(view, super::refusal(&statement)).await;
         }
+        read => read?,
     };
+    let main = question(view, &conditions, span, &counted, &clock);
     let mut page = Page::new("Retry", Section::Failures, main);
     page.refresh = 0;
     Ok(Shown::Page(page, clock))
 }
 
-/// Retries many.
+fn question(
+    view: &View<'_>,
+    conditions: &Conditions,
+    span: &str,
+    counted: &Counted,
+    clock: &Clock,
+) -> Markup {
+    let mails = counted.mails;
+    let most = mails.min(MOST);
+    let count = match mails > MOST {
+        true => format!("more than {}", number(MOST)),
+        false => number(mails),
+    };
+    let messages = if mails == 1 { "message" } else { "messages" };
+    let fields = conditions.fields();
+    let limit = most.to_string();
+    // What was counted: no later mail, and no more of it.
+    let mut all = vec![("since", counted.since.as_str()), ("limit", &limit)];
+    all.extend(fields.iter().map(|(name, value)| (*name, value.as_str())));
+    let button = html! { button class="main" { "Retry " (number(most)) } };
+    html! {
+        div class="head" { h1 { "Retry " (count) " " (messages) "?" } }
+        section class="panel" {
+            div class="body" {
+                p {
+                    (count) " " (messages) (if mails == 1 { " matches" } else { " match" })
+                    " and would be due now. Mail that matches is included whatever its error says. "
+                    "Mail whose item key has been taken since, or whose link has ended, is left out."
+                    @if mails > MOST { " " (number(MOST)) " are retried at a time, those that failed first." }
+                }
+                dl class="facts" {
+                    @for (name, value) in conditions.facts() { dt { (name) } dd { (value) } }
+                    dt { "Error" } dd { "any" }
+                    dt { "Failed in the last" } dd { (span) ", since " (maybe_time(Some(&counted.shown_since), clock)) }
+                }
+                div class="acts" {
+                    // Back to the list, not to this question.
+                    @if mails > 0 { (view.form_of(("", "failures"), "failures/retry", &all, &button)) }
+                    a class="button" href=(view.path("failures")) { "Back" }
+                }
+            }
+        }
+    }
+}
+
+/// The page for conditions that cannot be understood.
+async fn not_asked(view: &View<'_>, notice: Notice) -> Result<Shown, Failure> {
+    let read = view.session.run(Access::Read, async |_| Ok(()));
+    let ((), clock) = read.await?;
+    let main = html! {
+        div class="head" { h1 { "Nothing is retried" } }
+        div class="acts" { a class="button" href=(view.path("failures")) { "Failures" } }
+    };
+    let mut page = Page::new("Retry", Section::Failures, main);
+    page.refresh = 0;
+    let page = view.whole(&page, &clock, Some(&notice));
+    Ok(Shown::Answer(response::html(StatusCode::BAD_REQUEST, page)))
+}
+
+/// Retries many: no more than were counted, of those that had failed by then or since.
 ///
 /// # Errors
 /// As all that is done.
 pub async fn retry(statements: &Statements<'_>, form: &Form) -> Result<Done, Failure> {
+    let asked = match asked(form) {
+        Ok(asked) => asked,
+        Err(notice) => {
+            return Ok(Done {
+                notice,
+                ..Done::new("retried no failed message", "")
+            });
+        }
+    };
+    let (conditions, since, limit) = asked;
+    let parameters = [
+        (&conditions.kind as _, Type::TEXT),
+        (&conditions.transport as _, Type::TEXT),
+        (&conditions.outcome as _, Type::TEXT),
+        (&conditions.code as _, Type::INT4),
+        (&since as _, Type::TEXT),
+        (&limit as _, Type::INT4),
+    ];
     let statement = include_str!("../../../sql/page/act_retry_failed.sql");
-    let mails = Conditions::of(form).run(statements, statement).await?;
+    let row = statements.one(statement, &parameters).await?;
+    let mails = row.number("mails")?;
     let message = match mails {
         1 => "1 message is due now.".to_owned(),
         _ => format!("{} messages are due now.", number(mails)),
     };
-    Ok(Done::new(
-        format!("retried {mails} failed messages"),
-        message,
-    ))
+    let mut done = Done::new(format!("retried {mails} failed messages"), message);
+    if mails < i64::from(limit) {
+        done.notice.detail = format!(
+            "Of the {} that were counted, the others have been retried meanwhile, or are in use.",
+            number(limit.into())
+        );
+    }
+    Ok(done)
+}
+
+/// The answer to the question: conditions, since when, and at most how many.
+fn asked(form: &Form) -> Result<(Conditions, String, i32), Notice> {
+    let conditions = Conditions::of_form(form)?;
+    let limit = form
+        .number("limit")
+        .filter(|limit| (1..=MOST).contains(limit));
+    let limit = limit.and_then(|limit| i32::try_from(limit).ok());
+    match (form.get("since"), limit) {
+        (Some(since), Some(limit)) => Ok((conditions, since.to_owned(), limit)),
+        _ => Err(Notice {
+            hint: "Choose Retry in the list, which counts first.".to_owned(),
+            ..refused("Nothing was retried: it is not said how many were counted, and since when.")
+        }),
+    }
 }
