@@ -34,8 +34,8 @@ pub const STATEMENTS: &[(&str, Role, &[&str])] = &[
         "act_retry_failed",
         Support,
         &[
-            "'none', NULL, NULL, NULL, NULL",
-            "'none', 'ses', 'failed', 550, '1 day'",
+            "'none', NULL, NULL, NULL, NULL, 10000",
+            "'none', 'ses', 'failed', 550, '2026-01-01 00:00:00.000001+00:00', 1",
         ],
     ),
     ("act_revoke", Support, &["1"]),
@@ -51,7 +51,10 @@ pub const STATEMENTS: &[(&str, Role, &[&str])] = &[
     (
         "act_unsuppress",
         Support,
-        &["'gone@example.com', NULL", "'gone@example.com', ''"],
+        &[
+            "'gone@example.com', '', NULL",
+            "'gone@example.com', 'news', 'manual,complained'",
+        ],
     ),
     ("act_wake", Admin, &[""]),
     (
@@ -138,10 +141,15 @@ pub const STATEMENTS: &[(&str, Role, &[&str])] = &[
         "suppressions",
         Support,
         &[
-            "NULL, NULL, NULL, 51",
-            "'gone@example.com', NULL, NULL, 51",
-            "NULL, '2030-01-01', 'a@example.com', 51",
+            "NULL, NULL, NULL, 51, NULL",
+            "'gone@example.com', NULL, NULL, 51, NULL",
+            "NULL, '2030-01-01', 'a@example.com', 51, 'news'",
         ],
+    ),
+    (
+        "suppressions_key",
+        Support,
+        &["'Gone <gone@example.com>'", "'no address'"],
     ),
     (
         "template_preview",
