@@ -10,7 +10,7 @@
 #   make installed V=15                    tried on one release of Debian only
 #   make torture S=60 T="fuzz deny"        a minute for each fuzz target, and some parts only
 
-.PHONY: all help demo psql check test accept lint bench matrix install packages reproducible installed fresh torture dist clean
+.PHONY: all help demo psql check test accept lint bench matrix install packages reproducible installed fresh torture pictures dist clean
 
 help:
 	@echo 'make demo     watch it work, on a throw-away cluster (STAY=1: with a mailbox and the page in the browser)'
@@ -27,6 +27,7 @@ help:
 	@echo 'make installed  the packages, installed on Debian 12, 13 and 14 under systemd, as root (V=15: one)'
 	@echo 'make fresh      make demo and make test on a bare Debian 12, as root'
 	@echo 'make torture    the strictest tools: fuzzing, a server with assertions, cargo deny (hours; T=deny: a part)'
+	@echo 'make pictures   make the pictures of README and book anew, from the running page'
 	@echo 'make dist       the archive for PGXN'
 	@echo 'make clean    remove all that was built'
 
@@ -62,5 +63,5 @@ accept:
 	@tests/run accept $(T)
 
 # make passes STAY=1 on in the environment.
-demo psql check lint fresh dist clean:
+demo psql check lint fresh pictures dist clean:
 	@tests/run $@

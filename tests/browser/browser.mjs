@@ -15,12 +15,17 @@
 //                                   opens it, runs axe unless told not to, and takes a picture
 //       {"set": {"width", "height", "scheme"}}
 //       {"press": key}              as "m", "Enter", "Shift+?"
+//       {"type": text}              into what has the focus
+//       {"tab_to": selector}        presses Tab until that has the focus
 //       {"click": selector}         and waits for the page to which it leads, if any
+//       {"click": selector, "at": [x, y]}   at a point of it, for what is in a frame
 //       {"fill": selector, "with": text}
 //       {"select": selector, "with": value}
 //       {"wait": selector}          until it is visible; with "gone": true, until it is not
 //       {"wait_url": path}          until the page has it
 //       {"pause": milliseconds}
+//       {"tell": file}              makes the file, for a test that waits for it
+//       {"wait_for": file}          until a test has made the file
 //       {"read": selector}          the text of all that match
 //       {"evaluate": expression}    in the page
 //       {"axe": true}, {"shot": name}
@@ -37,13 +42,13 @@
 //
 // It starts nothing but the browser, which ends with it.
 
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { access, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
-/** For a step, and for all that a request asks for. */
-const STEP = 15_000;
-const ALL = 240_000;
+/** For a step, and for all that a request asks for, on a machine that has more to do. */
+const STEP = 60_000;
+const ALL = 600_000;
 
 const modules = process.argv[2];
 const require = createRequire(join(modules, 'node_modules', 'x.js'));
@@ -98,8 +103,16 @@ const VERBS = {
     },
     async set(page, step) { await set(page, step.set); },
     async press(page, step) { await page.keyboard.press(step.press); },
+    async type(page, step) { await page.keyboard.type(step.type); },
+    async tab_to(page, step) {
+        for (let presses = 0; presses < 100; presses += 1) {
+            await page.keyboard.press('Tab');
+            if (await page.evaluate((selector) => document.activeElement.matches(selector), step.tab_to)) return;
+        }
+        throw new Error('Tab does not lead there');
+    },
     async click(page, step) {
-        await page.click(step.click);
+        await page.click(step.click, step.at && { position: { x: step.at[0], y: step.at[1] } });
         await page.waitForLoadState('load');
     },
     async fill(page, step) { await page.fill(step.fill, step.with); },
@@ -107,6 +120,14 @@ const VERBS = {
     async wait(page, step) { await page.waitForSelector(step.wait, { state: step.gone ? 'hidden' : 'visible' }); },
     async wait_url(page, step) { await page.waitForURL(whole(step.wait_url)); },
     async pause(page, step) { await page.waitForTimeout(step.pause); },
+    async tell(page, step) { await writeFile(step.tell, ''); },
+    async wait_for(page, step) {
+        const end = Date.now() + ALL;
+        while (!(await access(step.wait_for).then(() => true, () => false))) {
+            if (Date.now() > end) throw new Error('the test did not go on');
+            await page.waitForTimeout(50);
+        }
+    },
     async read(page, step) { return { value: await page.locator(step.read).allInnerTexts() }; },
     async evaluate(page, step) { return { value: (await page.evaluate(step.evaluate)) ?? null }; },
     async axe(page) { return { axe: await axe(page) }; },

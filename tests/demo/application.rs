@@ -45,7 +45,7 @@ fn answer(mut stream: &TcpStream, client: &Mutex<Client>) -> Result<()> {
     let mut reader = BufReader::new(stream.take(LIMIT));
     let mut first = String::new();
     reader.read_line(&mut first)?;
-    let mut length = 0;
+    let (mut length, mut is_framed) = (0, false);
     loop {
         let mut line = String::new();
         reader.read_line(&mut line)?;
@@ -55,6 +55,7 @@ fn answer(mut stream: &TcpStream, client: &Mutex<Client>) -> Result<()> {
         if name.eq_ignore_ascii_case("content-length") {
             length = value.trim().parse().unwrap_or_default();
         }
+        is_framed |= name.eq_ignore_ascii_case("sec-fetch-dest") && value.trim() == "iframe";
     }
     let mut form = String::new();
     reader.take(length).read_to_string(&mut form)?;
@@ -67,6 +68,15 @@ fn answer(mut stream: &TcpStream, client: &Mutex<Client>) -> Result<()> {
         _ => None,
     };
     let (status, body) = match (method, title) {
+        // MailDev shows a mail in a frame whose sandbox allows no forms.
+        (Some("GET"), Some(title)) if is_framed => {
+            let token = field(query, "token");
+            let body = format!(
+                "<h1>{title}</h1><p>Open <a href=\"{path}?token={token}\">this link</a> in a tab of its own: with the middle \
+                 button, or Ctrl and a click. In this frame of the mailbox no form works.</p>"
+            );
+            ("200 OK", body)
+        }
         (Some("GET"), Some(title)) => {
             let code = match path {
                 "/recover" => "<p><label>Code from the mail <input name=code></label></p>",
@@ -92,7 +102,7 @@ fn answer(mut stream: &TcpStream, client: &Mutex<Client>) -> Result<()> {
         stream,
         "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nConnection: close\r\n\
          Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nX-Content-Type-Options: nosniff\r\n\
-         Content-Security-Policy: default-src 'none'; form-action 'self'; frame-ancestors 'none'\r\n\r\n\
+         Content-Security-Policy: default-src 'none'; form-action 'self'\r\n\r\n\
          <!doctype html><html lang=en><meta name=viewport content=\"width=device-width\"><title>Example</title>{body}\n"
     )
 }

@@ -80,7 +80,7 @@ impl Stay {
              Role:         {ROLE}\n\
              Password:     {}\n\
              psql:         {} -h {} -U postgres -d app\n\n\
-             Links in the mail lead to a page that stands for your application's.",
+             Links in the mail lead to a page that stands for your application's. Open them in a tab: with the middle button, or Ctrl and a click.",
             self.mailbox.web_port,
             self.page_port,
             self.password,

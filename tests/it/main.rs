@@ -84,6 +84,7 @@ mod locales;
 mod odd_values;
 mod own_table;
 mod page;
+mod page_browser;
 mod page_statements;
 mod policies;
 mod prose;

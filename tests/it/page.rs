@@ -1,6 +1,7 @@
 //! `mailroom serve` (in MAILROOM_SEND): who gets in, what each role sees and does, and what strangers can make of it.
 
 mod acts;
+mod acts_on_more;
 mod answers;
 mod attempts;
 mod csv;

@@ -2,7 +2,7 @@
 //!
 //! Each runs as the role that logged in, in a transaction as the page begins it; the program is not needed for that.
 
-mod matrix;
+pub mod matrix;
 mod size;
 
 use std::collections::BTreeSet;
@@ -23,11 +23,13 @@ fn folder() -> PathBuf {
 }
 
 fn text(name: &str) -> String {
-    fs::read_to_string(folder().join(name).with_extension("sql")).unwrap()
+    let file = folder().join(name).with_extension("sql");
+    let text = fs::read_to_string(file).unwrap();
+    text.replace("@extschema@", "public")
 }
 
 /// The rows of a statement in a transaction as the page has it, which is rolled back.
-fn run(
+pub fn run(
     client: &mut Client,
     name: &str,
     arguments: &str,
@@ -39,7 +41,7 @@ fn run(
     };
     client
         .batch_execute(&format!(
-            "BEGIN {mode}; SET LOCAL search_path = pg_catalog, public, pg_temp; SET LOCAL enable_seqscan = off; SET LOCAL jit = off"
+            "BEGIN {mode}; SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL enable_seqscan = off; SET LOCAL jit = off"
         ))
         .unwrap();
     let call = match arguments {
@@ -63,7 +65,7 @@ fn rows(client: &mut Client, name: &str, arguments: &str) -> Vec<SimpleQueryRow>
         .unwrap_or_else(|error| panic!("{name}({arguments}): {error:?}"))
 }
 
-fn create_roles(client: &mut Client) {
+pub fn create_roles(client: &mut Client) {
     client
         .batch_execute(
             "CREATE ROLE page_monitor LOGIN IN ROLE mailroom_monitor; CREATE ROLE page_support LOGIN IN ROLE mailroom_support; \

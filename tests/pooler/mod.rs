@@ -1,5 +1,10 @@
 //! Debian's pgbouncer in front of a cluster, in transaction mode.
 
+#![allow(
+    dead_code,
+    reason = "each test program uses its own part of this module"
+)]
+
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;

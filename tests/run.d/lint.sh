@@ -23,7 +23,19 @@ long_functions() {
         }'
 }
 
-# What rustfmt and clippy say, what lies at the top of the tree, and how long functions are.
+# What `mailroom serve` may cost: lines of its assets, and crates. Its markup is escaped, always.
+page_budgets() {
+    local serve=$root/crates/mailroom/src/serve/assets crates
+    [ "$(wc -l <"$serve/page.js")" -le 200 ] || fail "page.js has more than 200 lines"
+    [ "$(wc -l <"$serve/page.css")" -le 350 ] || fail "page.css has more than 350 lines"
+    ! grep -rn PreEscaped "$root/crates/mailroom/src" >&2 || fail "markup is not to be written unescaped"
+    # 4 of them came with the page, which may bring 5.
+    crates=$(cargo tree --locked --package mailroom-cli --edges normal,build --prefix none --format '{p}' |
+        cut -d' ' -f1 | sort -u | wc -l)
+    [ "$crates" -le 191 ] || fail "the program mailroom has $crates crates, more than 191"
+}
+
+# What rustfmt and clippy say, what lies at the top of the tree, how long functions are, and what the page costs.
 lint_sources() {
     local tracked stray long
     need_component fmt rustfmt
@@ -35,6 +47,8 @@ lint_sources() {
     echo "== long functions"
     long=$(long_functions)
     [ -z "$long" ] || fail "more than 60 lines without a comment \"Long because …\":"$'\n'"$long"
+    echo "== budgets of the page"
+    page_budgets
     echo "== licences"
     python3 "$root/packaging/copyright.py" "$target/copyright" || fail "packaging/copyright.py failed"
     diff "$root/packaging/debian/copyright" "$target/copyright" ||

@@ -2,6 +2,7 @@
 
 use super::{TRAFFIC, assert_everything_was_called, planted, traffic};
 use crate::cluster::{Cluster, eventually, number};
+use crate::page_statements;
 
 /// Calls that are not counted can only be found in the text of the traffic, which calls every function for roles.
 #[test]
@@ -151,4 +152,22 @@ fn the_workers_statements_call_nothing_planted() {
         seen += 1;
     }
     assert_eq!(seen, 20);
+}
+
+#[test]
+fn the_pages_statements_call_nothing_planted() {
+    let cluster = Cluster::start(&["shared_preload_libraries = ''"]);
+    let mut client = planted(&cluster);
+    page_statements::create_roles(&mut client);
+    let mut admin = cluster.connect_as("app", "page_admin");
+    for (name, _, calls) in page_statements::matrix::STATEMENTS {
+        for call in *calls {
+            let done = page_statements::run(&mut admin, name, call, "");
+            let error = done
+                .err()
+                .map(|error| format!("{error:?}"))
+                .unwrap_or_default();
+            assert!(!error.contains("planted"), "{name}({call}): {error}");
+        }
+    }
 }

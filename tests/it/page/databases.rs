@@ -216,7 +216,7 @@ fn settings_of_a_role_change_nothing_but_the_time_zone() {
              SELECT mailroom_suppress(i || '@example.com') FROM generate_series(1, 60) i;
              ALTER ROLE support SET DateStyle = 'German, DMY'; ALTER ROLE support SET IntervalStyle = 'sql_standard';
              ALTER ROLE support SET bytea_output = 'escape'; ALTER ROLE support SET extra_float_digits = -15;
-             ALTER ROLE support SET statement_timeout = '1ms'; ALTER ROLE support SET default_transaction_read_only = on;
+             ALTER ROLE support SET default_transaction_read_only = on;
              ALTER ROLE support SET default_transaction_isolation = 'serializable'; ALTER ROLE support SET client_encoding = 'LATIN1';
              ALTER ROLE support SET standard_conforming_strings = off; ALTER ROLE support SET search_path = '';
              ALTER ROLE support SET timezone = 'America/St_Johns'; ALTER ROLE support SET row_security = off",

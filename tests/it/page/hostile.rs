@@ -19,7 +19,7 @@ const RAW: [&str; 8] = [
     "<img src=x",
     "'><svg",
     "<svg/onload",
-    "</textarea><",
+    "</textarea></title>",
     "<xss",
     "onerror=evil()\"",
 ];

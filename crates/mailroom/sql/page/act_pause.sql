@@ -1,2 +1,2 @@
 -- Pauses the worker, for admin: whether it was not paused.
-SELECT mailroom_pause() AS done
+SELECT @extschema@.mailroom_pause() AS done

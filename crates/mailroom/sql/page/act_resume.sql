@@ -1,2 +1,2 @@
 -- Ends the pause of the worker, for admin: whether there was one.
-SELECT mailroom_resume() AS done
+SELECT @extschema@.mailroom_resume() AS done

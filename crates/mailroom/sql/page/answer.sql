@@ -24,7 +24,7 @@ SELECT
             SELECT
             FROM (
                 SELECT v.transport, v.type
-                FROM delivery_events v
+                FROM @extschema@.delivery_events v
                 ORDER BY v.id DESC
                 LIMIT 10000
             ) v
@@ -46,11 +46,11 @@ SELECT
     CASE WHEN a.suspended_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(a.suspended_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS account_suspended_at,
     coalesce(l.actions, '{}') AS open_links,
     coalesce(l.expire, '{}') AS open_links_until
-FROM (SELECT mailroom_address_key($1::text)) k (address)
-LEFT JOIN outbox o ON o.id = $2::int8
+FROM (SELECT @extschema@.mailroom_address_key($1::text)) k (address)
+LEFT JOIN @extschema@.outbox o ON o.id = $2::int8
 LEFT JOIN LATERAL (
     SELECT d.type, d.reason, d.status, d.occurred_at
-    FROM delivery_events d
+    FROM @extschema@.delivery_events d
     WHERE d.outbox_id = o.id
       AND d.type <> 'accepted'
       -- Of an event that names no recipient, the mail must have no other.
@@ -63,13 +63,13 @@ LEFT JOIN LATERAL (
 ) e ON true
 LEFT JOIN LATERAL (
     SELECT i.consumed_at
-    FROM tokens i
+    FROM @extschema@.tokens i
     WHERE i.id = o.token_id
     OFFSET 0
 ) t ON true
 LEFT JOIN LATERAL (
     SELECT p.reason, p.list, p.since, p.until
-    FROM suppressions p
+    FROM @extschema@.suppressions p
     WHERE p.address = k.address
       AND (p.until > now()) IS NOT FALSE
     -- Of all mail, before that of a list.
@@ -78,7 +78,7 @@ LEFT JOIN LATERAL (
 ) s ON true
 LEFT JOIN LATERAL (
     SELECT c.id, c.status, c.login, c.created_at, c.activated_at, c.suspended_at
-    FROM accounts c
+    FROM @extschema@.accounts c
     WHERE c.email = k.address
     OFFSET 0
 ) a ON true
@@ -86,10 +86,10 @@ LEFT JOIN LATERAL (
     SELECT
         array_agg(i.action::text ORDER BY i.id DESC) AS actions,
         array_agg(CASE WHEN i.expires_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(i.expires_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END ORDER BY i.id DESC) AS expire
-    FROM tokens i
+    FROM @extschema@.tokens i
     WHERE i.account = a.id
       AND i.consumed_at IS NULL
       AND i.revoked_at IS NULL
       AND i.expires_at > extract(epoch FROM now())
-      AND a.status = _status_for(i.action)
+      AND a.status = @extschema@._status_for(i.action)
 ) l ON true

@@ -6,6 +6,6 @@ SELECT
     -- Of an image that the HTML shows by cid:.
     a.content_id,
     a.size::int8 AS size
-FROM outbox_attachments a
+FROM @extschema@.outbox_attachments a
 WHERE a.outbox_id = $1::int8
 ORDER BY a.position

@@ -7,12 +7,12 @@ SELECT
     translate(encode(f.content, 'base64'), E'\n', '') AS content
 FROM (
     SELECT i.position::int4 AS position, i.content_id, i.content_type, i.file_id, sum(i.size) OVER (ORDER BY i.position) AS size
-    FROM outbox_attachments i
+    FROM @extschema@.outbox_attachments i
     WHERE i.outbox_id = $1::int8
       AND i.content_id IS NOT NULL
       AND i.content_type LIKE 'image/%'
       AND i.size <= 1048576
 ) a
-LEFT JOIN outbox_files f ON f.id = ANY (ARRAY[a.file_id])
+LEFT JOIN @extschema@.outbox_files f ON f.id = ANY (ARRAY[a.file_id])
 WHERE a.size <= 1048576
 ORDER BY a.position

@@ -6,7 +6,7 @@ SELECT
     e.status,
     e.detail,
     to_char(e.occurred_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS occurred_at
-FROM delivery_events e
+FROM @extschema@.delivery_events e
 WHERE e.outbox_id = $1::int8
 ORDER BY e.occurred_at, e.id
 LIMIT 1000

@@ -3,7 +3,7 @@
 -- by kind alone, since a transport is that of an attempt. searched_to is set if there were more errors before that time.
 WITH errors AS MATERIALIZED (
     SELECT o.id, o.kind, o.transport, o.failed_attempts, o.last_error, o.ended_at, o.recipients
-    FROM outbox o
+    FROM @extschema@.outbox o
     WHERE o.state = 'error'
       AND o.ended_at > now() - $1::text::interval
       -- Always true, and the planner does not know it: it expects few rows and reads the index in its order, up to the limit.
@@ -15,12 +15,12 @@ WITH errors AS MATERIALIZED (
         e.id, e.kind::text AS kind, coalesce(a.transport, e.transport)::text AS transport, a.outcome, a.response_code,
         left(coalesce(a.error, e.last_error), 120) AS error,
         -- Of the first recipient.
-        substring((_search_keys(e.recipients))[1] FROM '@(.*)$') AS domain,
+        substring((@extschema@._search_keys(e.recipients))[1] FROM '@(.*)$') AS domain,
         e.ended_at
     FROM errors e
     LEFT JOIN LATERAL (
         SELECT i.transport, i.outcome, i.response_code, i.error
-        FROM outbox_attempts i
+        FROM @extschema@.outbox_attempts i
         WHERE i.outbox_id = e.id
           AND i.attempt = e.failed_attempts
         ORDER BY i.id DESC

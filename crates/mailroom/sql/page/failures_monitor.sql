@@ -3,7 +3,7 @@
 -- by kind alone, since a transport is that of an attempt. searched_to is set if there were more errors before that time.
 WITH errors AS MATERIALIZED (
     SELECT o.id, o.kind, o.transport, o.failed_attempts, o.last_error, o.ended_at
-    FROM outbox o
+    FROM @extschema@.outbox o
     WHERE o.state = 'error'
       AND o.ended_at > now() - $1::text::interval
       -- Always true, and the planner does not know it: it expects few rows and reads the index in its order, up to the limit.
@@ -18,7 +18,7 @@ WITH errors AS MATERIALIZED (
     FROM errors e
     LEFT JOIN LATERAL (
         SELECT i.transport, i.outcome, i.response_code, i.error
-        FROM outbox_attempts i
+        FROM @extschema@.outbox_attempts i
         WHERE i.outbox_id = e.id
           AND i.attempt = e.failed_attempts
         ORDER BY i.id DESC

@@ -11,7 +11,7 @@ SELECT
     h.response_code,
     h.error,
     h.provider_id
-FROM outbox_history h
+FROM @extschema@.outbox_history h
 WHERE h.outbox_id = $1::int8
 ORDER BY coalesce(h.ended_at, h.started_at), h.attempt
 LIMIT 1000

@@ -7,7 +7,7 @@ SELECT
     a.outbox_id,
     -- A JSON object.
     a.detail::text AS detail
-FROM operator_actions a
+FROM @extschema@.operator_actions a
 WHERE ($1::int8 IS NULL OR a.id < $1::int8)
   AND ($2::int8 IS NULL OR a.outbox_id = $2::int8)
 ORDER BY a.id DESC

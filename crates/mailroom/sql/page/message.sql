@@ -33,16 +33,16 @@ SELECT
     -- As it is now: the address may have changed since.
     a.email AS account_email,
     a.status::text AS account_status
-FROM outbox o
+FROM @extschema@.outbox o
 LEFT JOIN LATERAL (
     SELECT i.consumed_at
-    FROM tokens i
+    FROM @extschema@.tokens i
     WHERE i.id = o.token_id
     OFFSET 0
 ) t ON true
 LEFT JOIN LATERAL (
     SELECT c.email, c.status
-    FROM accounts c
+    FROM @extschema@.accounts c
     WHERE c.id = o.account_id
     OFFSET 0
 ) a ON true

@@ -14,5 +14,5 @@ SELECT
     greatest(
         char_length(o.body_text), char_length(o.body_html), char_length(jsonb_pretty(o.data)), char_length(jsonb_pretty(o.headers))
     ) > 1048576 AS is_cut
-FROM outbox o
+FROM @extschema@.outbox o
 WHERE o.id = $1::int8

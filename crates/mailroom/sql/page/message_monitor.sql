@@ -18,5 +18,5 @@ SELECT
     o.ambiguous_attempts,
     o.max_attempts,
     o.last_error
-FROM outbox o
+FROM @extschema@.outbox o
 WHERE o.id = $1::int8

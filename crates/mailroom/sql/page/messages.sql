@@ -4,7 +4,7 @@
 -- Filters search 20,000 ids at a time; failed mail is found by its index, unless it is more than 9,000, and then in 11,000 ids at a time.
 WITH failed AS MATERIALIZED (
     SELECT o.id, o.kind, o.transport
-    FROM outbox o
+    FROM @extschema@.outbox o
     WHERE $2::text = 'error'
       AND o.state = 'error'
       -- Always true, and the planner does not know it: it expects few rows and reads the index in its order, up to the limit.
@@ -15,7 +15,7 @@ WITH failed AS MATERIALIZED (
 ), walk AS MATERIALIZED (
     SELECT t.before, s.by_index, CASE WHEN s.by_index OR num_nonnulls($2::text, $3::text, $4::text) = 0 THEN 0 ELSE greatest(t.before, s.ids) - s.ids END AS low
     FROM (
-        SELECT coalesce($1::int8, (SELECT o.id + 1 FROM outbox o ORDER BY o.id DESC LIMIT 1), 0)
+        SELECT coalesce($1::int8, (SELECT o.id + 1 FROM @extschema@.outbox o ORDER BY o.id DESC LIMIT 1), 0)
     ) t (before)
     CROSS JOIN (
         SELECT $2::text IS NOT DISTINCT FROM 'error' AND count(*) < 9000, CASE WHEN $2::text = 'error' THEN 11000 ELSE 20000 END
@@ -38,7 +38,7 @@ WITH failed AS MATERIALIZED (
     FROM walk w
     CROSS JOIN LATERAL (
         SELECT i.id
-        FROM outbox i
+        FROM @extschema@.outbox i
         WHERE i.id >= w.low
           AND i.id < w.before
           AND NOT w.by_index
@@ -67,16 +67,16 @@ SELECT
     n.next_before,
     CASE
         WHEN n.next_before IS NOT NULL
-        THEN (SELECT to_char(o.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') FROM outbox o WHERE o.id >= w.low ORDER BY o.id LIMIT 1)
+        THEN (SELECT to_char(o.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') FROM @extschema@.outbox o WHERE o.id >= w.low ORDER BY o.id LIMIT 1)
     END AS searched_to
 FROM walk w
 -- Past ids that no mail has.
-CROSS JOIN LATERAL (SELECT (SELECT o.id + 1 FROM outbox o WHERE o.id < w.low ORDER BY o.id DESC LIMIT 1) AS next_before OFFSET 0) n
+CROSS JOIN LATERAL (SELECT (SELECT o.id + 1 FROM @extschema@.outbox o WHERE o.id < w.low ORDER BY o.id DESC LIMIT 1) AS next_before OFFSET 0) n
 LEFT JOIN (
     SELECT
         o.id, o.state, o.kind, o.transport, o.subject, o.recipients, o.cc, o.bcc, o.created_at, o.send_at, o.ended_at,
         o.failed_attempts, o.last_error
     FROM found f
-    JOIN outbox o ON o.id = ANY (ARRAY[f.id])
+    JOIN @extschema@.outbox o ON o.id = ANY (ARRAY[f.id])
 ) m ON true
 ORDER BY m.id DESC

@@ -4,8 +4,8 @@
 WITH hits AS MATERIALIZED (
     -- Without an order, so that the primary key does not fit.
     SELECT o.id
-    FROM outbox o
-    WHERE _search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[mailroom_address_key($1::text)]
+    FROM @extschema@.outbox o
+    WHERE @extschema@._search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)]
       AND o.ended_at IS NOT NULL
     LIMIT 4001
 ), walk AS MATERIALIZED (
@@ -13,12 +13,12 @@ WITH hits AS MATERIALIZED (
     FROM (
         SELECT
             (SELECT count(*) FROM hits) > 4000,
-            coalesce($2::int8, (SELECT o.id + 1 FROM outbox o ORDER BY o.id DESC LIMIT 1), 0)
+            coalesce($2::int8, (SELECT o.id + 1 FROM @extschema@.outbox o ORDER BY o.id DESC LIMIT 1), 0)
     ) t (is_long, before)
 ), live AS MATERIALIZED (
     (
-        SELECT o.id, _search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[mailroom_address_key($1::text)] AS is_hit
-        FROM outbox o
+        SELECT o.id, @extschema@._search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)] AS is_hit
+        FROM @extschema@.outbox o
         WHERE o.state = 'claimed'
           -- Always true, and the planner does not know it: it expects few rows and reads the index in its order, up to the limit.
           AND o.claimed_until >= (SELECT '-infinity'::timestamptz)
@@ -29,8 +29,8 @@ WITH hits AS MATERIALIZED (
     )
     UNION ALL
     (
-        SELECT o.id, _search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[mailroom_address_key($1::text)] AS is_hit
-        FROM outbox o
+        SELECT o.id, @extschema@._search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)] AS is_hit
+        FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
           -- As above.
           AND o.transport >= (SELECT ''::text)
@@ -48,28 +48,28 @@ WITH hits AS MATERIALIZED (
     UNION
     -- Mail with a link, however much waits before it.
     SELECT o.id
-    FROM accounts a
-    CROSS JOIN LATERAL (SELECT t.id FROM tokens t WHERE t.account = a.id OFFSET 0) t
+    FROM @extschema@.accounts a
+    CROSS JOIN LATERAL (SELECT t.id FROM @extschema@.tokens t WHERE t.account = a.id OFFSET 0) t
     CROSS JOIN LATERAL (
         SELECT o.id
-        FROM outbox o
+        FROM @extschema@.outbox o
         WHERE o.token_id = t.id
           AND o.state IN ('scheduled', 'claimed')
         OFFSET 0
     ) o
-    WHERE a.email = mailroom_address_key($1::text)
+    WHERE a.email = @extschema@.mailroom_address_key($1::text)
     UNION
     SELECT o.id
     FROM walk w
     CROSS JOIN LATERAL (
         SELECT i.id, i.recipients, i.cc, i.bcc
-        FROM outbox i
+        FROM @extschema@.outbox i
         WHERE i.id >= w.low
           AND i.id < w.before
         OFFSET 0
     ) o
     WHERE w.is_long
-      AND _search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[mailroom_address_key($1::text)]
+      AND @extschema@._search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)]
 )
 SELECT
     m.id,
@@ -88,11 +88,11 @@ SELECT
     n.next_before,
     CASE
         WHEN n.next_before IS NOT NULL
-        THEN (SELECT to_char(o.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') FROM outbox o WHERE o.id >= w.low ORDER BY o.id LIMIT 1)
+        THEN (SELECT to_char(o.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') FROM @extschema@.outbox o WHERE o.id >= w.low ORDER BY o.id LIMIT 1)
     END AS searched_to,
     (SELECT count(*) FROM live) >= 19000 AS more_waiting
 FROM walk w
-CROSS JOIN LATERAL (SELECT (SELECT o.id + 1 FROM outbox o WHERE o.id < w.low ORDER BY o.id DESC LIMIT 1) AS next_before OFFSET 0) n
+CROSS JOIN LATERAL (SELECT (SELECT o.id + 1 FROM @extschema@.outbox o WHERE o.id < w.low ORDER BY o.id DESC LIMIT 1) AS next_before OFFSET 0) n
 LEFT JOIN LATERAL (
     SELECT
         o.id, o.state, o.kind, o.transport, o.subject, o.recipients, o.cc, o.bcc, o.created_at, o.send_at, o.ended_at,
@@ -104,6 +104,6 @@ LEFT JOIN LATERAL (
         ORDER BY f.id DESC
         LIMIT $3::int4
     ) f
-    JOIN outbox o ON o.id = ANY (ARRAY[f.id])
+    JOIN @extschema@.outbox o ON o.id = ANY (ARRAY[f.id])
 ) m ON true
 ORDER BY m.id DESC

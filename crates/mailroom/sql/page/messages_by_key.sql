@@ -4,22 +4,22 @@
 WITH walk AS MATERIALIZED (
     SELECT t.before, greatest(t.before, 20000) - 20000 AS low
     FROM (
-        SELECT coalesce($2::int8, (SELECT o.id + 1 FROM outbox o ORDER BY o.id DESC LIMIT 1), 0)
+        SELECT coalesce($2::int8, (SELECT o.id + 1 FROM @extschema@.outbox o ORDER BY o.id DESC LIMIT 1), 0)
     ) t (before)
 ), found AS MATERIALIZED (
     SELECT o.id
-    FROM outbox o
+    FROM @extschema@.outbox o
     WHERE o.id = CASE WHEN btrim($1::text) ~ '^([0-9]{1,18}|[0-9]{1,3}(,[0-9]{3}){1,5})$' THEN replace($1::text, ',', '')::int8 END
       AND $2::int8 IS NULL
     UNION
     SELECT o.id
-    FROM outbox o
+    FROM @extschema@.outbox o
     WHERE o.message_id = substring($1::text FROM '[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}')::uuid
       AND $2::int8 IS NULL
     UNION
     (
         SELECT o.id
-        FROM outbox o
+        FROM @extschema@.outbox o
         WHERE o.provider_id = ANY (ARRAY[btrim($1::text), btrim($1::text, ' <>'), '<' || btrim($1::text, ' <>') || '>'])
           AND $2::int8 IS NULL
         LIMIT $3::int4
@@ -27,7 +27,7 @@ WITH walk AS MATERIALIZED (
     UNION
     (
         SELECT o.id
-        FROM outbox o
+        FROM @extschema@.outbox o
         WHERE o.item_key = btrim($1::text)
           AND o.state IN ('scheduled', 'claimed')
           AND $2::int8 IS NULL
@@ -39,7 +39,7 @@ WITH walk AS MATERIALIZED (
         FROM walk w
         CROSS JOIN LATERAL (
             SELECT i.id
-            FROM outbox i
+            FROM @extschema@.outbox i
             WHERE i.id >= w.low
               AND i.id < w.before
               -- As an array, so that no index of keys fits.
@@ -66,10 +66,10 @@ SELECT
     n.next_before,
     CASE
         WHEN n.next_before IS NOT NULL
-        THEN (SELECT to_char(o.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') FROM outbox o WHERE o.id >= w.low ORDER BY o.id LIMIT 1)
+        THEN (SELECT to_char(o.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') FROM @extschema@.outbox o WHERE o.id >= w.low ORDER BY o.id LIMIT 1)
     END AS searched_to
 FROM walk w
-CROSS JOIN LATERAL (SELECT (SELECT o.id + 1 FROM outbox o WHERE o.id < w.low ORDER BY o.id DESC LIMIT 1) AS next_before OFFSET 0) n
+CROSS JOIN LATERAL (SELECT (SELECT o.id + 1 FROM @extschema@.outbox o WHERE o.id < w.low ORDER BY o.id DESC LIMIT 1) AS next_before OFFSET 0) n
 LEFT JOIN (
     SELECT
         o.id, o.state, o.kind, o.transport, o.subject, o.recipients, o.cc, o.bcc, o.created_at, o.send_at, o.ended_at,
@@ -80,6 +80,6 @@ LEFT JOIN (
         ORDER BY f.id DESC
         LIMIT $3::int4
     ) f
-    JOIN outbox o ON o.id = ANY (ARRAY[f.id])
+    JOIN @extschema@.outbox o ON o.id = ANY (ARRAY[f.id])
 ) m ON true
 ORDER BY m.id DESC

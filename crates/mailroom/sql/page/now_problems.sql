@@ -7,5 +7,5 @@ SELECT
     CASE WHEN isfinite(p.since) THEN extract(epoch FROM now() - p.since)::float8 END AS age,
     p.detail,
     p.hint
-FROM mailroom_problems() p
+FROM @extschema@.mailroom_problems() p
 ORDER BY p.severity, p.since, p.problem, p.subject

@@ -28,10 +28,10 @@ SELECT
     s.redirect_to,
     pg_is_in_recovery() AS in_recovery,
     to_char(now(), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS now
-FROM mailroom_status() s
+FROM @extschema@.mailroom_status() s
 CROSS JOIN LATERAL (
     SELECT count(*)::int4 AS deliverers
-    FROM deliverers d
+    FROM @extschema@.deliverers d
     WHERE CASE
         WHEN starts_with(d.name, 'mailroom worker/') THEN s.worker_pid IS NOT NULL
         -- They publish every ten minutes.

@@ -4,5 +4,5 @@ SELECT
     extract(epoch FROM now() - p.since)::float8 AS age,
     p.paused_by::text AS paused_by,
     p.paused_by = 'mailroom_collector' AS is_copy
-FROM pauses p
+FROM @extschema@.pauses p
 WHERE p.job_type = 'mailroom'

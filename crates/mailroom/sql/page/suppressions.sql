@@ -13,8 +13,8 @@ SELECT
     -- Exact, for the next page.
     to_char(s.since, 'YYYY-MM-DD HH24:MI:SS.USTZH:TZM') AS cursor_at,
     s.address AS cursor_address
-FROM suppressions s
-WHERE ($1::text IS NULL OR s.address = mailroom_address_key($1::text))
+FROM @extschema@.suppressions s
+WHERE ($1::text IS NULL OR s.address = @extschema@.mailroom_address_key($1::text))
   AND ($1::text IS NOT NULL OR (s.until > now()) IS NOT FALSE)
   AND ($2::text IS NULL OR (s.since, s.address) < ($2::text::timestamptz, $3::text COLLATE "C"))
 ORDER BY s.since DESC, s.address DESC, s.list, s.reason

@@ -5,4 +5,4 @@ SELECT
     left(p.body_text, 1048576) AS body_text,
     left(p.body_html, 1048576) AS body_html,
     greatest(char_length(p.body_text), char_length(p.body_html)) > 1048576 AS is_cut
-FROM mailroom_preview($1::text, coalesce($2::text, '{}')::jsonb, $3::text) p
+FROM @extschema@.mailroom_preview($1::text, coalesce($2::text, '{}')::jsonb, $3::text) p

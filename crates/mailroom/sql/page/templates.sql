@@ -6,5 +6,5 @@ SELECT
     t.body_text IS NOT NULL AS has_text,
     t.body_html IS NOT NULL AS has_html,
     t.builtin
-FROM mailroom_templates t
+FROM @extschema@.mailroom_templates t
 ORDER BY t.kind, t.locale

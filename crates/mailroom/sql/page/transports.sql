@@ -24,9 +24,9 @@ FROM (
             -- They publish every ten minutes.
             ELSE d.updated_at > now() - interval '20 minutes'
         END AS is_live
-    FROM mailroom_transports m
-    CROSS JOIN _worker_report() w
-    LEFT JOIN deliverers d ON d.name = m.deliverer
+    FROM @extschema@.mailroom_transports m
+    CROSS JOIN @extschema@._worker_report() w
+    LEFT JOIN @extschema@.deliverers d ON d.name = m.deliverer
 ) t
 GROUP BY t.name
 ORDER BY max(t.state) DESC, t.name

@@ -1,7 +1,7 @@
 -- One row for each transport that has scheduled mail ('' is mail that clients deliver), for monitor: how much is due, up to 10,000, and for how many seconds the first has been.
 WITH waiting AS MATERIALIZED (
     SELECT t.transport, count(*) OVER () AS transports
-    FROM _scheduled_transports() t (transport)
+    FROM @extschema@._scheduled_transports() t (transport)
 )
 SELECT
     w.transport::text AS transport,
@@ -19,7 +19,7 @@ CROSS JOIN LATERAL (
         FROM generate_series(-100, 100) p (priority)
         CROSS JOIN LATERAL (
             SELECT
-            FROM outbox d
+            FROM @extschema@.outbox d
             WHERE d.state = 'scheduled'
               AND d.transport = w.transport
               AND d.priority = p.priority
@@ -30,5 +30,5 @@ CROSS JOIN LATERAL (
         LIMIT l.most + 1
     ) d
 ) c
-LEFT JOIN _oldest_due() o ON o.transport = w.transport
+LEFT JOIN @extschema@._oldest_due() o ON o.transport = w.transport
 ORDER BY c.due DESC, w.transport

@@ -4,5 +4,5 @@ SELECT
     w.reason,
     to_char(w.until, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS until,
     CASE WHEN isfinite(w.until) THEN extract(epoch FROM w.until - now())::float8 END AS until_in
-FROM outbox_waits w
+FROM @extschema@.outbox_waits w
 WHERE w.outbox_id = ANY ($1::int8[])

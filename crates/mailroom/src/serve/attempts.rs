@@ -1,19 +1,12 @@
-//! Limits for attempts to log in. Pure, but for the turns.
+//! Limits for attempts to log in. Pure.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::timeout;
-
 use crate::log::Throttle;
 
-/// Maximum number of attempts at a time.
-const TURNS: usize = 4;
-/// How long an attempt waits for its turn.
-const TURN_TIME: Duration = Duration::from_secs(10);
 /// Maximum number of attempts of an address in a minute.
 const IN_A_MINUTE: u32 = 10;
 const MINUTE: Duration = Duration::from_secs(60);
@@ -21,10 +14,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 const ADDRESSES: usize = 10_000;
 
 /// The attempts of all addresses.
-pub struct Attempts {
-    by_address: RefCell<HashMap<IpAddr, OfAddress>>,
-    turns: Semaphore,
-}
+#[derive(Default)]
+pub struct Attempts(RefCell<HashMap<IpAddr, OfAddress>>);
 
 struct OfAddress {
     since: Instant,
@@ -32,19 +23,10 @@ struct OfAddress {
     lines: Throttle,
 }
 
-impl Default for Attempts {
-    fn default() -> Self {
-        Self {
-            by_address: RefCell::default(),
-            turns: Semaphore::new(TURNS),
-        }
-    }
-}
-
 impl Attempts {
     /// Counts an attempt; returns after what time the next one is allowed, if this one is not.
     pub fn count(&self, address: IpAddr, now: Instant) -> Option<Duration> {
-        let mut all = self.by_address.borrow_mut();
+        let mut all = self.0.borrow_mut();
         if all.len() >= ADDRESSES {
             all.retain(|_, one| now.saturating_duration_since(one.since) < MINUTE);
         }
@@ -66,13 +48,8 @@ impl Attempts {
 
     /// Whether to write a line about a failed attempt: `None`, or the number of those that were left out before it.
     pub fn tell(&self, address: IpAddr, now: Instant) -> Option<u64> {
-        let mut all = self.by_address.borrow_mut();
+        let mut all = self.0.borrow_mut();
         all.get_mut(&network(address))?.lines.pass(now)
-    }
-
-    /// Waits for the turn of an attempt; `None` if too many wait.
-    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
-        timeout(TURN_TIME, self.turns.acquire()).await.ok()?.ok()
     }
 }
 

@@ -10,7 +10,7 @@ use super::cells::Cells;
 use crate::conninfo::Target;
 use crate::database_error::DatabaseError;
 use crate::session::connect::{Refused, log_in};
-use crate::session::{NO_ANSWER, Parameter, find_extension, in_sequence, search_path};
+use crate::session::{NO_ANSWER, Parameter, find_extension, in_sequence};
 
 /// A transaction that reads cannot write, by any statement. It may run on a standby. An index is there for each
 /// statement, and a plan without it is never meant.
@@ -32,6 +32,13 @@ const IDLE: Duration = Duration::from_secs(60);
 /// How long a connection is used, so that a role that may no longer log in is out after that time.
 const AGE: Duration = Duration::from_secs(600);
 
+/// The value of search_path: statements name the schema of the extension, as [`SCHEMA`]. A role that may create objects in
+/// that schema could otherwise add an operator or a function that fits better than the one that is meant, and have it run
+/// with the rights of the role that looks at the page.
+const PATH: &str = "pg_catalog, pg_temp";
+/// What stands for the schema of the extension in statements.
+const SCHEMA: &str = "@extschema@";
+
 /// What a request may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -42,8 +49,10 @@ pub enum Access {
 /// Why a request could not be done.
 #[derive(Debug)]
 pub enum Failure {
-    /// The database cannot be used now.
+    /// The connection was lost.
     Gone(DatabaseError),
+    /// There is no connection, so nothing was done.
+    NotReached(DatabaseError),
     /// The role may no longer log in, or its password is another.
     LoggedOut(DatabaseError),
     /// The database refused a statement.
@@ -100,7 +109,8 @@ pub struct Clock {
 /// A connection as a role.
 pub struct Connection {
     client: Client,
-    path: String,
+    /// The schema of the extension, as SQL writes it.
+    schema: String,
     opened: Instant,
     used: Instant,
 }
@@ -128,7 +138,7 @@ impl Connection {
         let now = Instant::now();
         Ok(Self {
             client: connected.client,
-            path: search_path(&extension.schema),
+            schema: extension.schema,
             opened: now,
             used: now,
         })
@@ -163,10 +173,13 @@ impl Connection {
         let work = in_sequence(
             &self.client,
             begin,
-            &self.path,
+            PATH,
             (limit, LOCK_TIME),
             async |client| {
-                let statements = Statements { client };
+                let statements = Statements {
+                    client,
+                    schema: &self.schema,
+                };
                 let clock = statements
                     .one(include_str!("../../sql/page/clock.sql"), &[])
                     .await?;
@@ -185,6 +198,7 @@ impl Connection {
 /// Runs statements in a transaction.
 pub struct Statements<'a> {
     client: &'a Client,
+    schema: &'a str,
 }
 
 impl Statements<'_> {
@@ -197,7 +211,8 @@ impl Statements<'_> {
         statement: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Cells>, Failure> {
-        let rows: Vec<Row> = self.client.query_typed(statement, parameters).await?;
+        let statement = statement.replace(SCHEMA, self.schema);
+        let rows: Vec<Row> = self.client.query_typed(&statement, parameters).await?;
         Ok(rows.into_iter().map(Cells::from).collect())
     }
 

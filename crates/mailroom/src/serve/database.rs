@@ -1,18 +1,31 @@
 //! A database, and logging in to it.
 
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::connection::{Access, Connection, Failure, NotOpened};
 use super::rights::Rights;
 use crate::conninfo::Target;
-use crate::log::Log;
+use crate::log::{Log, Throttle};
 use crate::session::connect::Refused;
+
+/// Maximum number of attempts to log in at a time.
+const TURNS: usize = 4;
+/// How long an attempt waits for its turn.
+const TURN_TIME: Duration = Duration::from_secs(10);
 
 /// A database that people log in to.
 pub struct Database {
     target: Target,
+    /// Turns of attempts to log in.
+    turns: Semaphore,
+    /// Lines about failures.
+    failures: RefCell<Throttle>,
     /// Its name in paths and in the log.
     pub label: String,
     pub log: Log,
@@ -33,9 +46,27 @@ impl Database {
     pub fn new(target: Target, label: String, log: &Log) -> Self {
         Self {
             target,
+            turns: Semaphore::new(TURNS),
+            failures: RefCell::default(),
             log: log.of_database(&label),
             label,
         }
+    }
+
+    /// Waits for the turn of an attempt to log in; `None` if too many wait.
+    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        timeout(TURN_TIME, self.turns.acquire()).await.ok()?.ok()
+    }
+
+    /// Writes a warning, at most one a minute.
+    pub fn warn(&self, what: &str, reason: &str) {
+        let left_out = self.failures.borrow_mut().pass(Instant::now());
+        let detail = match left_out {
+            None => return,
+            Some(0) => String::new(),
+            Some(more) => format!("Since the last such line, {more} more were left out."),
+        };
+        self.log.warn(&format!("{what}: {reason}"), &detail, "");
     }
 
     /// Connects as a role.
@@ -66,6 +97,16 @@ impl Database {
             Ok((rights, _)) => rights,
             Err(failure) => return Err(not_found(&failure)),
         };
+        // A pooler may log in as another.
+        if rights.session_user != role {
+            return Err(NotLoggedIn {
+                message: format!("The server has logged \"{role}\" in as another role."),
+                hint: "Name the server in --database, not a pooler that has a user of its own."
+                    .to_owned(),
+                reason: "the server has logged it in as another role".to_owned(),
+                is_outage: false,
+            });
+        }
         if let Some(reason) = rights.objection() {
             return Err(objected(role, &rights, reason));
         }
@@ -134,7 +175,9 @@ fn objected(role: &str, rights: &Rights, reason: &str) -> NotLoggedIn {
 
 fn not_found(failure: &Failure) -> NotLoggedIn {
     let reason = match failure {
-        Failure::Gone(error) | Failure::LoggedOut(error) => error.to_string(),
+        Failure::Gone(error) | Failure::NotReached(error) | Failure::LoggedOut(error) => {
+            error.to_string()
+        }
         Failure::Statement(statement) => statement.message.clone(),
     };
     unusable(reason)

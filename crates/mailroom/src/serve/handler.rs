@@ -1,5 +1,6 @@
 //! The answer to each request.
 
+mod acting;
 mod log_in;
 
 use std::net::IpAddr;
@@ -8,16 +9,17 @@ use std::time::Duration;
 
 use hyper::header::{ALLOW, HeaderMap, HeaderValue, REFRESH};
 use hyper::{Method, StatusCode};
+use mailroom_core::mask::mask_error;
 use maud::html;
 use tokio::task::spawn_local;
 
-use super::connection::{Access, Failure};
+use super::connection::Failure;
 use super::database::Database;
 use super::form::Form;
 use super::layout::{Section, View, document};
 use super::pages::{self, Shown};
 use super::response::{html, plain, see_other};
-use super::route::{self, Act, Route};
+use super::route::{self, Route};
 use super::sessions::{Notice, Session, Sessions};
 use super::site::{Misplaced, Site, cookies};
 use super::{assets, attempts::Attempts};
@@ -78,6 +80,18 @@ struct Asked<'a> {
     theme: Option<&'a str>,
     headers: &'a HeaderMap,
     peer: IpAddr,
+    /// Whether a person sees the answer: it is asked for by GET, and not by a page that renews itself.
+    takes_notices: bool,
+}
+
+impl Asked<'_> {
+    /// The path within the database, with its query.
+    fn here(&self) -> String {
+        match self.query.is_empty() {
+            true => self.within.to_owned(),
+            false => format!("{}?{}", self.within, self.query),
+        }
+    }
 }
 
 impl Pages {
@@ -136,6 +150,7 @@ impl Pages {
             theme,
             headers: &whole.headers,
             peer,
+            takes_notices: method == Method::GET && !whole.headers.contains_key(RENEWAL),
         };
         match (&method, route::page(within), route::act(within)) {
             (&Method::GET | &Method::HEAD, Some(route), _) => self.get(&asked, route).await,
@@ -167,7 +182,10 @@ impl Pages {
         if route == Route::LogIn {
             return match session {
                 Some(_) => see_other(&self.site.path(&asked.database.label, "")),
-                None => self.log_in_page(asked, StatusCode::OK, None),
+                None => {
+                    let form = Form::parse(asked.query.as_bytes());
+                    self.log_in_page(asked, StatusCode::OK, &form, None)
+                }
             };
         }
         let Some(session) = session else {
@@ -177,10 +195,7 @@ impl Pages {
             Ok(rights) => rights,
             Err(failure) => return self.failed(asked, &session, failure),
         };
-        let here = match asked.query.is_empty() {
-            true => asked.within.to_owned(),
-            false => format!("{}?{}", asked.within, asked.query),
-        };
+        let here = asked.here();
         let view = View {
             site: &self.site,
             assets: &self.assets,
@@ -204,7 +219,10 @@ impl Pages {
         .await
         {
             Ok(Shown::Page(page, clock)) => {
-                let notice = (!is_renewal).then(|| session.take_notice()).flatten();
+                let notice = match asked.takes_notices {
+                    true => session.take_notice(asked.within),
+                    false => None,
+                };
                 html(StatusCode::OK, view.whole(&page, &clock, notice.as_ref()))
             }
             Ok(Shown::NotFound(page, clock)) => {
@@ -213,60 +231,6 @@ impl Pages {
             Ok(Shown::Answer(answer)) => answer,
             Err(failure) => self.failed(asked, &session, failure),
         }
-    }
-
-    async fn post(&self, asked: &Asked<'_>, act: Act, body: &[u8]) -> Answer {
-        if !self.site.is_own(asked.headers) {
-            return plain(
-                StatusCode::FORBIDDEN,
-                "this form came from another page: behind a proxy, --url has to be what the browser shows\n",
-            );
-        }
-        let form = Form::parse(body);
-        if act == Act::LogIn {
-            return self.log_in(asked, &form).await;
-        }
-        let Some(session) = self.session(asked, false) else {
-            return self.to_log_in(asked);
-        };
-        if !session.has_sent(form.raw("csrf")) {
-            return plain(
-                StatusCode::FORBIDDEN,
-                "this form is of another session: go back and reload\n",
-            );
-        }
-        if act == Act::LogOut {
-            return self.log_out(asked, &session);
-        }
-        let done = session.run(Access::Write, async |statements| {
-            pages::act(statements, act, &form).await
-        });
-        let (notice, to) = match done.await {
-            Ok((done, _)) => {
-                let what = format!("role \"{}\" {}", session.role, done.what);
-                asked.database.log.log(&what);
-                (done.notice, done.to)
-            }
-            Err(Failure::Statement(statement)) => {
-                if statement.sqlstate == "42501" {
-                    session.doubt_rights();
-                }
-                (pages::refusal(&statement), None)
-            }
-            Err(failure @ Failure::LoggedOut(_)) => return self.failed(asked, &session, failure),
-            Err(Failure::Gone(_)) => {
-                let notice = Notice {
-                    hint: "The connection was lost before the database answered: look whether it was done."
-                        .to_owned(),
-                    ..error("It is not known whether this was done.")
-                };
-                (notice, None)
-            }
-        };
-        session.leave(notice);
-        let back = form.get("back").filter(|back| route::is_page(back));
-        let to = to.or_else(|| back.map(str::to_owned)).unwrap_or_default();
-        see_other(&self.site.path(&asked.database.label, &to))
     }
 
     fn session(&self, asked: &Asked<'_>, is_renewal: bool) -> Option<Rc<Session>> {
@@ -310,7 +274,10 @@ impl Pages {
                 }
                 return self.with_cookie(self.to_log_in(asked), asked.database, "");
             }
-            Failure::Gone(_) => {
+            Failure::Gone(reason) | Failure::NotReached(reason) => {
+                asked
+                    .database
+                    .warn("a page could not be shown", &reason.to_string());
                 let notice = Notice {
                     hint: "This page tries again by itself.".to_owned(),
                     ..error("The database cannot be used now.")
@@ -328,10 +295,19 @@ impl Pages {
                     "22P05" | "22021" => StatusCode::BAD_REQUEST,
                     _ => StatusCode::INTERNAL_SERVER_ERROR,
                 };
+                if status.is_server_error() {
+                    let reason = format!(
+                        "{} [{}]",
+                        mask_error(&statement.message),
+                        statement.sqlstate
+                    );
+                    asked.database.warn("a page could not be shown", &reason);
+                }
                 (status, pages::refusal(&statement))
             }
         };
-        let body = pages::log_in::failed(&self.site, asked.database, &notice, asked.within);
+        let here = asked.here();
+        let body = pages::log_in::failed(&self.site, asked.database, session, &notice, &here);
         let title = format!("{} · mailroom", notice.message);
         let page = document(
             &self.site,

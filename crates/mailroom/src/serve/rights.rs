@@ -14,6 +14,8 @@ macro_rules! rights {
             $($(#[$doc])* pub $name: bool,)*
             /// The roles of mailroom that it is a member of.
             pub roles: Vec<String>,
+            /// The role, as the server reports it.
+            pub session_user: String,
             /// The version of the extension.
             pub version: String,
         }
@@ -23,6 +25,7 @@ macro_rules! rights {
                 Ok(Self {
                     $($name: row.flag(stringify!($name))?,)*
                     roles: row.list("roles")?,
+                    session_user: row.text("session_user")?,
                     version: row.text("version")?,
                 })
             }

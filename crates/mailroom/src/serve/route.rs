@@ -99,8 +99,24 @@ pub fn act(within: &str) -> Option<Act> {
 /// Whether a page may be led back to: its path within a database, with a query.
 pub fn is_page(within: &str) -> bool {
     let path = within.split_once('?').map_or(within, |(path, _)| path);
-    let is_plain = within.bytes().all(|byte| byte.is_ascii_graphic());
-    is_plain && page(path).is_some_and(|route| route != Route::LogIn)
+    let is_plain = within
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    // A browser resolves these, encoded or not.
+    let goes_up = |segment: &str| decode(segment).is_some_and(|name| name == "." || name == "..");
+    is_plain
+        && !path.split('/').any(goes_up)
+        && page(path).is_some_and(|route| {
+            !matches!(
+                route,
+                Route::LogIn
+                    | Route::MessagesCsv
+                    | Route::SuppressionsCsv
+                    | Route::LogCsv
+                    | Route::MessageHtml(_)
+                    | Route::TemplateHtml(_)
+            )
+        })
 }
 
 fn decode(segment: &str) -> Option<String> {
@@ -158,6 +174,11 @@ mod tests {
             ("/evil.example", false),
             ("https://evil.example", false),
             ("messages/../../x", false),
+            ("templates/..", false),
+            ("templates/%2e%2E", false),
+            ("templates/\\..\\evil", false),
+            ("messages.csv", false),
+            ("messages/42/html", false),
             ("messages\r\nx: y", false),
         ] {
             assert_eq!(is_page(within), expected, "{within}");

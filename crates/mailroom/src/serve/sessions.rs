@@ -23,6 +23,8 @@ use crate::database_error::DatabaseError;
 
 /// Maximum number of sessions. The one that was not used for the longest time makes room.
 const SESSIONS: usize = 50;
+/// Maximum number of sessions of a role.
+const OF_ROLE: usize = 10;
 /// How long a session lasts without a request.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 /// How long a session lasts.
@@ -48,7 +50,8 @@ pub struct Session {
     password: Zeroizing<String>,
     began: Instant,
     used: Cell<Instant>,
-    notice: RefCell<Option<Notice>>,
+    /// For the page at this path.
+    notice: RefCell<Option<(String, Notice)>>,
     rights: RefCell<(Instant, Rc<Rights>)>,
     slot: Mutex<Option<Connection>>,
 }
@@ -65,14 +68,17 @@ impl Session {
         csrf.as_bytes().ct_eq(self.csrf.as_bytes()).into()
     }
 
-    /// Leaves a notice for the next page.
-    pub fn leave(&self, notice: Notice) {
-        self.notice.replace(Some(notice));
+    /// Leaves a notice for the page at this path, which may have a query.
+    pub fn leave(&self, to: &str, notice: Notice) {
+        let path = to.split_once('?').map_or(to, |(path, _)| path);
+        self.notice.replace(Some((path.to_owned(), notice)));
     }
 
-    /// The notice for this page.
-    pub fn take_notice(&self) -> Option<Notice> {
-        self.notice.take()
+    /// The notice for the page at this path.
+    pub fn take_notice(&self, path: &str) -> Option<Notice> {
+        let mut notice = self.notice.borrow_mut();
+        let (_, notice) = notice.take_if(|(of, _)| of == path)?;
+        Some(notice)
     }
 
     /// What the role may see and do, as of a minute ago at most.
@@ -127,7 +133,7 @@ impl Session {
         }
         let opened = self.database.open(&self.role, &self.password).await;
         let connection = opened.map_err(|failure| match failure {
-            NotOpened::Unusable(error) => Failure::Gone(error),
+            NotOpened::Unusable(error) => Failure::NotReached(error),
             NotOpened::Refused(error) => Failure::LoggedOut(error),
             NotOpened::Unsafe(_) => {
                 Failure::LoggedOut(DatabaseError::lost("the server asks for no password now"))
@@ -169,8 +175,13 @@ impl Sessions {
         });
         let mut all = self.0.borrow_mut();
         all.retain(|_, session| !session.has_ended());
-        if all.len() >= SESSIONS {
-            let idle = all.iter().min_by_key(|(_, session)| session.used.get());
+        // A role that logs in again and again makes room for itself.
+        let is_of_role = |other: &Session| other.role == role;
+        let number = all.values().filter(|other| is_of_role(other)).count();
+        if number >= OF_ROLE || all.len() >= SESSIONS {
+            let mut others: Vec<_> = all.iter().collect();
+            others.retain(|(_, other)| number < OF_ROLE || is_of_role(other));
+            let idle = others.into_iter().min_by_key(|(_, other)| other.used.get());
             if let Some(key) = idle.map(|(key, _)| *key) {
                 all.remove(&key);
             }
@@ -220,4 +231,64 @@ fn random() -> Option<String> {
     let provider = rustls::crypto::ring::default_provider();
     provider.secure_random.fill(bytes.as_mut_slice()).ok()?;
     Some(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conninfo::{Environment, parse_all};
+    use crate::log::{Format, Log};
+
+    /// A session with these rights, whose cookie is `id`.
+    fn begun(rights: Rights) -> (Sessions, Rc<Session>, Rc<Database>) {
+        let url = "host=/nowhere dbname=app".to_owned();
+        let mut targets = parse_all(&[url], &Environment::of_process()).unwrap();
+        let log = Log::new(Format::Text);
+        let database = Database::new(targets.remove(0), "app".to_owned(), &log);
+        let database = Rc::new(database);
+        let now = Instant::now();
+        let session = Rc::new(Session {
+            role: "ann".to_owned(),
+            database: Rc::clone(&database),
+            csrf: String::new(),
+            password: Zeroizing::default(),
+            began: now,
+            used: Cell::new(now),
+            notice: RefCell::default(),
+            rights: RefCell::new((now, Rc::new(rights))),
+            slot: Mutex::new(None),
+        });
+        let sessions = Sessions::default();
+        sessions
+            .0
+            .borrow_mut()
+            .insert(key("id"), Rc::clone(&session));
+        (sessions, session, database)
+    }
+
+    #[test]
+    fn a_page_that_renews_itself_keeps_no_session_alive() {
+        let (sessions, session, database) = begun(Rights {
+            sees_addresses: true,
+            ..Rights::default()
+        });
+        let before = session.used.get();
+        assert!(sessions.find("id", &database, true).is_some());
+        assert_eq!(session.used.get(), before);
+        assert!(sessions.find("id", &database, false).is_some());
+        assert!(session.used.get() > before);
+        assert!(sessions.find("other", &database, false).is_none());
+    }
+
+    #[test]
+    fn a_screen_that_sees_no_address_and_changes_nothing_stays() {
+        let (sessions, session, database) = begun(Rights {
+            sees_mail: true,
+            sees_transports: true,
+            ..Rights::default()
+        });
+        let before = session.used.get();
+        assert!(sessions.find("id", &database, true).is_some());
+        assert!(session.used.get() > before);
+    }
 }

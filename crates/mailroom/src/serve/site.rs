@@ -50,8 +50,14 @@ impl Site {
                 (is_secure, Some(host.to_ascii_lowercase()), base)
             }
         };
+        // Browsers leave the usual port out.
+        let usual = if is_secure { ":443" } else { ":80" };
+        let host = host.map(|host| host.strip_suffix(usual).map_or(host.clone(), str::to_owned));
         Ok(Self {
-            local: ["127.0.0.1", "[::1]", "localhost"].map(|name| format!("{name}:{port}")),
+            local: ["127.0.0.1", "[::1]", "localhost"].map(|name| match port {
+                80 => name.to_owned(),
+                _ => format!("{name}:{port}"),
+            }),
             host,
             is_secure,
             base: base.to_owned(),
@@ -160,12 +166,12 @@ fn parse(url: &str) -> Option<(bool, &str, &str)> {
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     let is_of_path = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    let path = path.strip_suffix('/').unwrap_or(path);
     let is_good = !host.is_empty()
         && host.bytes().all(is_of_host)
         && path.bytes().all(is_of_path)
         && !path.contains("//")
         && !path.split('/').any(|segment| segment == "..");
+    let path = path.strip_suffix('/').unwrap_or(path);
     is_good.then_some((is_secure, host, path))
 }
 
@@ -227,6 +233,10 @@ mod tests {
                 expected,
                 "{host}"
             );
+        }
+        let usual = Site::new(Some("https://a:443"), 80).unwrap();
+        for host in ["a", "localhost"] {
+            assert_eq!(usual.check_host(&headers(&[("host", host)])), Ok(()));
         }
         let none = Err(Misplaced::NoHost);
         assert_eq!(site.check_host(&headers(&[])), none);

@@ -155,11 +155,20 @@ pub fn listed(texts: &[String]) -> Markup {
     }
 }
 
+/// The first three of several such texts, and how many more there are.
+pub fn some_of(texts: &[String], others: usize) -> Markup {
+    let named = texts.get(..3).unwrap_or(texts);
+    let more = texts.len() - named.len() + others;
+    html! { (listed(named)) @if more > 0 { " and " (more) " more" } }
+}
+
 /// Text that may be copied.
 pub fn copyable(text: &str, what: &str) -> Markup {
     html! {
-        code class="any" { bdi { (text) } } " "
-        button type="button" class="plain small js" data-copy=(text) aria-label={ "Copy " (what) } { "Copy" }
+        span class="copy" {
+            code class="any" { bdi { (text) } }
+            button type="button" class="plain small js" data-copy=(text) aria-label={ "Copy " (what) } { "Copy" }
+        }
     }
 }
 

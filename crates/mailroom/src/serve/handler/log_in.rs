@@ -28,17 +28,18 @@ impl Pages {
         let database = asked.database;
         if let Some(wait) = self.attempts.count(asked.peer, Instant::now()) {
             let notice = error("Too many attempts. Please wait a minute.");
-            let answer = self.log_in_page(asked, StatusCode::TOO_MANY_REQUESTS, Some(&notice));
+            let answer =
+                self.log_in_page(asked, StatusCode::TOO_MANY_REQUESTS, form, Some(&notice));
             return with(answer, RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
         }
         let Some(role) = form.get("role") else {
             let notice = error("Please give a role and its password.");
-            return self.log_in_page(asked, StatusCode::BAD_REQUEST, Some(&notice));
+            return self.log_in_page(asked, StatusCode::BAD_REQUEST, form, Some(&notice));
         };
         let password = Zeroizing::new(form.raw("password").to_owned());
-        let Some(_turn) = self.attempts.turn().await else {
+        let Some(_turn) = database.turn().await else {
             let notice = error("Too many attempts at a time. Please try again.");
-            return self.log_in_page(asked, StatusCode::SERVICE_UNAVAILABLE, Some(&notice));
+            return self.log_in_page(asked, StatusCode::SERVICE_UNAVAILABLE, form, Some(&notice));
         };
         let logged_in = match database.log_in(role, &password).await {
             Ok(logged_in) => logged_in,
@@ -65,7 +66,7 @@ impl Pages {
                     true => StatusCode::SERVICE_UNAVAILABLE,
                     false => StatusCode::FORBIDDEN,
                 };
-                return self.log_in_page(asked, status, Some(&notice));
+                return self.log_in_page(asked, status, form, Some(&notice));
             }
         };
         // An earlier session of this browser.
@@ -109,10 +110,7 @@ impl Pages {
         if asked.headers.contains_key(RENEWAL) {
             return plain(StatusCode::UNAUTHORIZED, "the session has ended\n");
         }
-        let here = match asked.query.is_empty() {
-            true => asked.within.to_owned(),
-            false => format!("{}?{}", asked.within, asked.query),
-        };
+        let here = asked.here();
         let next = match route::is_page(&here) && !here.is_empty() {
             true => format!("login?next={}", encoded(&here)),
             false => "login".to_owned(),
@@ -124,15 +122,15 @@ impl Pages {
         &self,
         asked: &Asked<'_>,
         status: StatusCode,
+        form: &Form,
         notice: Option<&Notice>,
     ) -> Answer {
-        let next = Form::parse(asked.query.as_bytes());
         let is_only = self.databases.len() == 1;
         let body = pages::log_in::form(
             &self.site,
             &self.assets,
             asked.database,
-            &next,
+            form,
             notice,
             is_only,
         );

@@ -121,7 +121,16 @@ impl Answer {
             (second)
             @if let (Some(age), true) = (age, has_ended) { " That was " (age) " ago." }
         };
-        Ok(Verdict { second, ..verdict })
+        // As it should be, or for a reason that may need a person.
+        let class = match (verdict.class, self.wait.reason.as_str()) {
+            ("waits", reason) if reason != "not due yet" => "warning",
+            (class, _) => class,
+        };
+        Ok(Verdict {
+            class,
+            second,
+            ..verdict
+        })
     }
 
     /// What the provider reported of this recipient.

@@ -94,7 +94,7 @@ impl Transports {
                             }
                             td class="meta" {}
                             td class="meta num" { (due) span class="unit" { " due" } }
-                            td class="meta num" { (oldest) }
+                            td class="meta num" { @if !oldest.is_empty() { span class="unit" { "oldest " } (oldest) } }
                             td class="meta" {}
                         }
                     }
@@ -125,7 +125,7 @@ impl Transports {
                 }
                 td class="meta" { span class="unit" { "since " } (maybe_time(row.maybe("since")?.as_deref(), clock)) }
                 td class="meta num" { (due) span class="unit" { " due" } }
-                td class="meta num" { (oldest) }
+                td class="meta num" { @if !oldest.is_empty() { span class="unit" { "oldest " } (oldest) } }
                 td class="meta any" { (deliverers.join(", ")) }
             }
         })

@@ -14,29 +14,38 @@ struct Step {
     more: String,
 }
 
-/// The steps, from the first on.
+/// The steps: that it was scheduled at a time, its history, and that its link was used.
 ///
 /// # Errors
 /// A column cannot be read.
-pub fn timeline(rows: &[Cells], clock: &Clock) -> Result<Markup, Failure> {
-    let steps: Result<Vec<Step>, Failure> = rows.iter().map(step).collect();
-    let steps = steps?;
+pub fn timeline(
+    scheduled: (Option<String>, Markup),
+    rows: &[Cells],
+    used: Option<String>,
+    clock: &Clock,
+) -> Result<Markup, Failure> {
+    let mut steps = vec![Step {
+        class: "",
+        at: scheduled.0,
+        what: scheduled.1,
+        more: String::new(),
+    }];
+    for row in rows {
+        steps.push(step(row)?);
+    }
+    if used.is_some() {
+        steps.push(Step {
+            class: "good",
+            at: used,
+            what: html! { "The link was used" },
+            more: String::new(),
+        });
+    }
     Ok(html! {
         ol class="timeline" {
             @for step in &steps { (item(step, clock)) }
         }
     })
-}
-
-/// A step by itself, for what the history does not have.
-pub fn item_of(class: &'static str, at: Option<String>, what: Markup, clock: &Clock) -> Markup {
-    let step = Step {
-        class,
-        at,
-        what,
-        more: String::new(),
-    };
-    html! { ol class="timeline" { (item(&step, clock)) } }
 }
 
 fn item(step: &Step, clock: &Clock) -> Markup {

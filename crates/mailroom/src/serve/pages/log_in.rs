@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use crate::serve::database::Database;
 use crate::serve::form::Form;
 use crate::serve::layout::{asset, shown};
-use crate::serve::sessions::Notice;
+use crate::serve::sessions::{Notice, Session};
 use crate::serve::site::Site;
 
 /// The form. Where the reader wanted to go is kept.
@@ -15,7 +15,7 @@ pub fn form(
     site: &Site,
     assets: &str,
     database: &Database,
-    next: &Form,
+    given: &Form,
     notice: Option<&Notice>,
     is_only: bool,
 ) -> Markup {
@@ -26,11 +26,11 @@ pub fn form(
             @if let Some(notice) = notice { (shown(notice)) }
             section class="panel" {
                 form class="body" method="post" action=(site.path(&database.label, "login")) {
-                    @if let Some(next) = next.get("next") { input type="hidden" name="next" value=(next); }
+                    @if let Some(next) = given.get("next") { input type="hidden" name="next" value=(next); }
                     div class="field" {
                         label for="f-role" { "Role" }
                         input id="f-role" name="role" autocomplete="username" autocapitalize="none"
-                            spellcheck="false" required autofocus;
+                            value=[given.get("role")] spellcheck="false" required autofocus;
                     }
                     div class="field" {
                         label for="f-password" { "Password" }
@@ -66,7 +66,13 @@ pub fn choice(site: &Site, assets: &str, databases: &[Rc<Database>]) -> Markup {
 }
 
 /// What failed, and the way back.
-pub fn failed(site: &Site, database: &Database, notice: &Notice, within: &str) -> Markup {
+pub fn failed(
+    site: &Site,
+    database: &Database,
+    session: &Session,
+    notice: &Notice,
+    here: &str,
+) -> Markup {
     html! {
         main id="main" tabindex="-1" {
             div class="verdict" {
@@ -75,8 +81,12 @@ pub fn failed(site: &Site, database: &Database, notice: &Notice, within: &str) -
                     @if !line.is_empty() { p { (line) } }
                 }
                 div class="acts" {
-                    a class="button" href=(site.path(&database.label, within)) { "Try again" }
+                    a class="button" href=(site.path(&database.label, here)) { "Try again" }
                     a class="button" href=(site.path(&database.label, "")) { "To the first page" }
+                    form method="post" action=(site.path(&database.label, "logout")) {
+                        input type="hidden" name="csrf" value=(session.csrf);
+                        button { "Log out" }
+                    }
                 }
             }
         }

@@ -21,7 +21,7 @@ use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure, Statements};
 use crate::serve::form::Form;
 use crate::serve::layout::{Page, Section, View};
-use crate::serve::words::{listed, number, span};
+use crate::serve::words::{number, some_of, span};
 
 /// What is shown of a message.
 struct Message {
@@ -201,9 +201,8 @@ impl Message {
             div class="head" {
                 div {
                     h1 class="any" { bdi { (self.title()?) } }
-                    p {
-                        "Message " (self.id)
-                        @if !recipients.is_empty() { " to " span class="any" { (listed(&recipients)) } }
+                    @if !recipients.is_empty() {
+                        p { "Message " (self.id) " to " span class="any" { (some_of(&recipients, 0)) } }
                     }
                 }
             }
@@ -237,8 +236,8 @@ impl Message {
         Ok(match self.reported()? {
             Some((class, sentence)) => Verdict {
                 class,
-                second: html! { (sentence) },
-                ..verdict
+                first: html! { (sentence) },
+                second: verdict.first,
             },
             None => Verdict {
                 second: html! { "What the recipient's server did with it has not been reported." },

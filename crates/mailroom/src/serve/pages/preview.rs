@@ -16,6 +16,11 @@ use crate::serve::form::{Form, query};
 use crate::serve::layout::{View, shown};
 use crate::serve::response::mail;
 
+/// Where HTML shows an attached image (RFC 2392).
+const CID: &str = "cid:";
+/// Maximum size of the images that are shown in a mail, each as often as it is shown.
+const IMAGES_MAX: usize = 4 * 1024 * 1024;
+
 /// What a mail says.
 #[derive(Default)]
 pub struct Contents {
@@ -276,11 +281,11 @@ pub async fn message_html(view: &View<'_>, id: i64, headers: &HeaderMap) -> Resu
     let source = found
         .and_then(|found| found.contents.body_html)
         .unwrap_or_default();
-    let images = match source.contains("cid:") {
+    let images = match source.contains(CID) {
         true => images(view, id).await?,
         false => BTreeMap::new(),
     };
-    Ok(Shown::Answer(mail(headers, with_images(source, &images))))
+    Ok(Shown::Answer(mail(headers, with_images(&source, &images))))
 }
 
 /// The images of a message by their content ids, as URLs that hold them.
@@ -305,16 +310,34 @@ async fn images(view: &View<'_>, id: i64) -> Result<BTreeMap<String, String>, Fa
     Ok(read.await?.0)
 }
 
-/// The longest ids first, so that none is taken for the beginning of another.
-fn with_images(mut source: String, images: &BTreeMap<String, String>) -> String {
-    let mut ids: Vec<&String> = images.keys().collect();
-    ids.sort_by_key(|id| std::cmp::Reverse(id.len()));
-    for id in ids {
-        if let Some(image) = images.get(id) {
-            source = source.replace(&format!("cid:{id}"), image);
-        }
+/// Puts images in the place of their ids, as long as they have [`IMAGES_MAX`] bytes together.
+fn with_images(source: &str, images: &BTreeMap<String, String>) -> String {
+    let mut result = String::with_capacity(source.len());
+    let mut room = IMAGES_MAX;
+    let mut rest = source;
+    while let Some(at) = rest.find(CID) {
+        let (before, found) = rest.split_at(at);
+        result.push_str(before);
+        let name = found.strip_prefix(CID).unwrap_or(found);
+        // The longest id, since another may be its beginning.
+        let fits = images
+            .iter()
+            .filter(|(id, _)| name.starts_with(id.as_str()));
+        let fit = fits.max_by_key(|(id, _)| id.len());
+        rest = match fit.filter(|(_, image)| image.len() <= room) {
+            Some((id, image)) => {
+                result.push_str(image);
+                room -= image.len();
+                name.strip_prefix(id.as_str()).unwrap_or(name)
+            }
+            None => {
+                result.push_str(CID);
+                name
+            }
+        };
     }
-    source
+    result.push_str(rest);
+    result
 }
 
 /// The HTML of a template.
@@ -342,8 +365,17 @@ mod tests {
             ("a".to_owned(), "data:1".to_owned()),
             ("a@b".to_owned(), "data:2".to_owned()),
         ]);
-        let source = "<img src='cid:a@b'><img src='cid:a'><img src='cid:c'>".to_owned();
+        let source = "<img src='cid:a@b'><img src='cid:a'><img src='cid:c'>";
         let expected = "<img src='data:2'><img src='data:1'><img src='cid:c'>";
         assert_eq!(with_images(source, &images), expected);
+    }
+
+    #[test]
+    fn an_image_that_is_shown_often_does_not_fill_the_memory() {
+        let images = BTreeMap::from([("a".to_owned(), "x".repeat(1_000_000))]);
+        let source = "<img src='cid:a'>".repeat(3_000);
+        let shown = with_images(&source, &images);
+        assert!(shown.len() < source.len() + IMAGES_MAX);
+        assert!(shown.ends_with("<img src='cid:a'>"));
     }
 }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Clock, Failure};
 use crate::serve::layout::View;
-use crate::serve::words::{breakable, listed, maybe_time, number, state};
+use crate::serve::words::{breakable, maybe_time, number, some_of, state};
 
 /// A row of the list.
 pub struct Row {
@@ -84,7 +84,7 @@ pub fn table(view: &View<'_>, rows: &[Row], clock: &Clock) -> Markup {
                     tr {
                         th scope="row" class="what" {
                             a data-row href=(view.path(&format!("messages/{}", row.id))) { bdi { (title(row)) } }
-                            @if !row.recipients.is_empty() { small { (recipients(row)) } }
+                            @if !row.recipients.is_empty() { small { (some_of(&row.recipients, row.cc.len() + row.bcc.len())) } }
                         }
                         td class="first" { (state(&row.state, &row.why)) }
                         td class="side nowrap" { (maybe_time(row.at.as_deref(), clock)) }
@@ -109,11 +109,4 @@ pub fn title(row: &Row) -> String {
         _ if row.kind.is_empty() => format!("Message {}", row.id),
         _ => format!("Message {} ({})", row.id, row.kind),
     }
-}
-
-/// The first three, and how many there are besides, with Cc and Bcc.
-fn recipients(row: &Row) -> Markup {
-    let named = row.recipients.get(..3).unwrap_or(&row.recipients);
-    let more = row.recipients.len() - named.len() + row.cc.len() + row.bcc.len();
-    html! { (listed(named)) @if more > 0 { " and " (more) " more" } }
 }

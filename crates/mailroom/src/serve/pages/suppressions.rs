@@ -67,7 +67,9 @@ pub async fn show(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
             }
         }
         div class="pages" {
-            span class="muted" { @if next.is_none() { (number(i64::try_from(rows.len()).unwrap_or(0))) " here." } }
+            span class="muted" { @if next.is_none() {
+                    (number(i64::try_from(rows.len()).unwrap_or(0))) (if rows.len() == 1 { " suppression." } else { " suppressions." })
+                } }
             @if !rows.is_empty() { a class="button" href=(view.path(&format!("suppressions.csv{}", query(&[("q", q)])))) { "CSV" } }
             @if let Some(next) = &next { a class="button" rel="next" href=(view.path(&format!("suppressions{next}"))) { "Older" } }
         }

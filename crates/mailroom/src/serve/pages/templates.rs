@@ -123,7 +123,7 @@ pub async fn preview(view: &View<'_>, kind: &str, form: &Form) -> Result<Shown, 
         section class="panel" {
             header { h2 { "With other values" } }
             div class="body" {
-                form action=(view.path(&path)) {
+                form class="fields" action=(view.path(&path)) {
                     input type="hidden" name="locale" value=(locale);
                     div class="field" {
                         label for="f-data" { "Variables, a JSON object" }

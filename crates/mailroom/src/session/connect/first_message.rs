@@ -94,34 +94,59 @@ impl FirstMessage {
     fn judge(&self, is_private: bool) -> Judge {
         Judge {
             head: Vec::with_capacity(HEAD),
+            skipped: 0,
             is_private,
             refused: Arc::clone(&self.refused),
         }
     }
 }
 
-/// Judges the first message of one connection.
+/// Judges the messages of one connection until the first one about authentication.
 pub struct Judge {
+    /// The beginning of the message that arrives.
     head: Vec<u8>,
+    /// How many bytes of a message are left that does not matter: a notice.
+    skipped: usize,
     is_private: bool,
     refused: Arc<OnceLock<Refused>>,
 }
 
 impl Judge {
     /// Takes bytes of the server; returns whether it has seen enough.
-    fn take(&mut self, bytes: &[u8]) -> io::Result<bool> {
-        let missing = HEAD - self.head.len();
-        self.head.extend(bytes.iter().take(missing));
-        let [tag, _, _, _, _, code @ ..] = &self.head[..] else {
-            return Ok(false);
-        };
-        let Ok(code) = <[u8; 4]>::try_from(code) else {
-            return Ok(false);
-        };
-        let refused = match (tag, u32::from_be_bytes(code)) {
-            (b'R', NOTHING) => Refused::NoPassword,
-            (b'R', CLEAR_TEXT) if !self.is_private => Refused::ClearText,
-            _ => return Ok(true),
+    fn take(&mut self, mut bytes: &[u8]) -> io::Result<bool> {
+        while !bytes.is_empty() {
+            if self.skipped > 0 {
+                let skipped = self.skipped.min(bytes.len());
+                bytes = bytes.get(skipped..).unwrap_or_default();
+                self.skipped -= skipped;
+                continue;
+            }
+            let (first, rest) = bytes.split_at(1);
+            self.head.extend(first);
+            bytes = rest;
+            match self.head[..] {
+                [b'E', ..] => return Ok(true),
+                [b'R', _, _, _, _, a, b, c, d] => {
+                    return self.judge(u32::from_be_bytes([a, b, c, d])).map(|()| true);
+                }
+                [b'R', ..] => {}
+                [_, a, b, c, d] => {
+                    let size = usize::try_from(u32::from_be_bytes([a, b, c, d]));
+                    // The size is among the bytes that it counts.
+                    self.skipped = size.unwrap_or(usize::MAX).saturating_sub(4);
+                    self.head.clear();
+                }
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+
+    fn judge(&self, code: u32) -> io::Result<()> {
+        let refused = match code {
+            NOTHING => Refused::NoPassword,
+            CLEAR_TEXT if !self.is_private => Refused::ClearText,
+            _ => return Ok(()),
         };
         let _ = self.refused.set(refused);
         Err(io::Error::from(io::ErrorKind::PermissionDenied))
@@ -277,6 +302,7 @@ impl Judge {
     fn again(&self) -> Self {
         Self {
             head: Vec::with_capacity(HEAD),
+            skipped: 0,
             is_private: self.is_private,
             refused: Arc::clone(&self.refused),
         }
@@ -315,6 +341,10 @@ mod tests {
             assert_eq!(outcome(clear_text, piece, true), (true, None));
             let refused = Some(Refused::ClearText);
             assert_eq!(outcome(clear_text, piece, false), (false, refused));
+            // A pooler may send a notice first.
+            let after_notice = [&b"N\0\0\0\x09hello"[..], ok].concat();
+            let refused = Some(Refused::NoPassword);
+            assert_eq!(outcome(&after_notice, piece, true), (false, refused));
         }
     }
 }

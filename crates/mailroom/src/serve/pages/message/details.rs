@@ -12,15 +12,13 @@ impl Message {
         let by = self.maybe("enqueued_by")?;
         let scheduled =
             html! { "Scheduled" @if let Some(by) = by { " by " strong { bdi { (by) } } } };
+        let created = self.cells.maybe("created_at")?;
+        let used = self.maybe("link_used_at")?;
         Ok(html! {
             section class="panel" id="history" data-live {
                 header { h2 { "What happened" } }
                 div class="body" {
-                    (history::item_of("", self.cells.maybe("created_at")?, scheduled, clock))
-                    (history::timeline(&self.history, clock)?)
-                    @if let Some(used) = self.maybe("link_used_at")? {
-                        (history::item_of("good", Some(used), html! { "The link was used" }, clock))
-                    }
+                    (history::timeline((created, scheduled), &self.history, used, clock)?)
                 }
             }
         })

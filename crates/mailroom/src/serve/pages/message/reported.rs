@@ -141,9 +141,12 @@ pub fn of_mail(
             .or_insert(kind);
     }
     if recipients <= 1 {
-        return known
-            .get(&None)
-            .map(|kind| (kind.class, format!("It {}. {}", kind.did, kind.means)));
+        return known.get(&None).map(|kind| {
+            (
+                kind.class,
+                format!("This message {}. {}", kind.did, kind.means),
+            )
+        });
     }
     let worst = *known.values().min_by_key(|kind| rank(kind))?;
     let unknown = known.remove(&None);
@@ -225,7 +228,7 @@ mod tests {
             (Some("other@example.com".to_owned()), "deferred".to_owned()),
             (None, "bounced".to_owned()),
         ];
-        let sentence = "It bounced. The recipient's server refused it.".to_owned();
+        let sentence = "This message bounced. The recipient's server refused it.".to_owned();
         assert_eq!(of_mail(&one, 1), Some(("bad", sentence)));
         let all = ["delivered", "bounced", "accepted"].into_iter();
         assert_eq!(worst(all).map(|kind| kind.name), Some("bounced"));
