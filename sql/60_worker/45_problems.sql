@@ -151,8 +151,9 @@ AS $$
     WHERE b.period > 'minute'
       AND b.spent >= 0.9 * b.amount
     UNION ALL
+    -- Without the address: monitors read this, and show it on screens.
     SELECT
-        'warning', 'redirected', NULL, NULL, format('All mail goes to %s instead of its recipients.', s.redirect_to),
+        'warning', 'redirected', NULL, NULL, 'All mail goes to one address instead of its recipients: mailroom.redirect_to is set.',
         'Reset mailroom.redirect_to, unless this database is for development.'
     FROM status s
     WHERE s.redirect_to IS NOT NULL

@@ -2,6 +2,7 @@
 
 mod acts;
 mod acts_on_more;
+mod answers;
 mod attempts;
 mod csv;
 mod databases;

@@ -10,6 +10,7 @@ fn parsed(text: &str) -> Vec<Vec<String>> {
         let row = rows.last_mut().unwrap();
         match (c, is_quoted) {
             ('"', true) if rest.next_if_eq(&'"').is_some() => row.last_mut().unwrap().push('"'),
+            ('\u{feff}', _) => {}
             ('"', _) => is_quoted = !is_quoted,
             (',', false) => row.push(String::new()),
             ('\r', false) => {}
@@ -47,10 +48,10 @@ fn lists_are_taken_away_as_csv() {
         Some("attachment; filename=\"messages.csv\"")
     );
     let rows = parsed(&answer.body);
-    assert!(rows.iter().all(|row| row.len() == 9), "{rows:?}");
+    assert!(rows.iter().all(|row| row.len() == 11), "{rows:?}");
     assert_eq!(
         rows[0].join(" "),
-        "id state kind transport subject recipients at failed_attempts why"
+        "id state kind transport subject recipients cc bcc at failed_attempts why"
     );
     let column =
         |at: usize| -> Vec<&str> { rows[1..].iter().map(|row| row[at].as_str()).collect() };
@@ -65,7 +66,7 @@ fn lists_are_taken_away_as_csv() {
     ];
     assert_eq!(column(4), expected);
     assert_eq!(column(5)[1], "\"Doe, Ann\" <a@example.com>, b5@example.com");
-    assert_eq!(column(8)[1], "550 no \"such\"\nuser, 5");
+    assert_eq!(column(10)[1], "550 no \"such\"\nuser, 5");
     assert!(answer.body.contains("\r\n"));
     // The filters of the list, which links to it.
     for (query, ids) in [

@@ -337,6 +337,8 @@ pub fn notice(page: &str) -> String {
 /// The words of a part of a page.
 pub fn words(html: &str) -> String {
     let mut text = String::new();
+    // Within words.
+    let html = html.replace("<bdi>", "").replace("</bdi>", "");
     for part in html.split('<') {
         text.push_str(part.split_once('>').map_or(part, |(_, text)| text));
         text.push(' ');

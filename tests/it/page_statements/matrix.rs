@@ -88,6 +88,7 @@ pub const STATEMENTS: &[(&str, Role, &[&str])] = &[
             "NULL, 'cancelled', NULL, NULL, 51",
             "NULL, 'scheduled', NULL, NULL, 51",
             "150000, 'error', 'invoice', 'ses', 51",
+            "NULL, 'error', 'none', NULL, 51",
             "150000, NULL, 'none', NULL, 51",
             "NULL, NULL, NULL, 'none', 51",
             "-9223372036854775808, 'error', NULL, NULL, 51",
@@ -122,6 +123,7 @@ pub const STATEMENTS: &[(&str, Role, &[&str])] = &[
         &[
             "NULL, NULL, NULL, NULL, 51",
             "150000, 'suppressed', NULL, NULL, 51",
+            "150000, 'error', NULL, 'ses', 51",
         ],
     ),
     ("now_problems", Monitor, &[""]),

@@ -1,19 +1,18 @@
 -- One row for support, "did she get it?", about the address $1 text and its last mail, whose id is $2 int8 (NULL: none).
 -- address is NULL if $1 is no address; the other columns are NULL where there is no such thing. open_links are actions, and
--- open_links_until when each ends. The event is the newest of that mail about this address.
+-- open_links_until when each ends. The event is the one of that mail about this address that counts most.
 SELECT
     k.address,
     o.id,
     o.state::text AS state,
     o.kind::text AS kind,
+    o.claimed_by,
     o.transport::text AS transport,
     o.subject::text AS subject,
-    to_char(o.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS created_at,
     to_char(o.send_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS send_at,
     to_char(o.claimed_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS claimed_at,
     to_char(o.ended_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS ended_at,
     CASE WHEN isfinite(coalesce(o.ended_at, o.created_at)) THEN extract(epoch FROM now() - coalesce(o.ended_at, o.created_at))::float8 END AS age,
-    o.failed_attempts,
     o.last_error,
     e.type::text AS event,
     e.reason::text AS event_reason,
@@ -34,10 +33,7 @@ SELECT
               AND v.type NOT IN ('suppressed', 'rejected')
         )
     END AS has_events,
-    t.action::text AS link_action,
     CASE WHEN t.consumed_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(t.consumed_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS link_used_at,
-    CASE WHEN t.revoked_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(t.revoked_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS link_ended_at,
-    CASE WHEN t.expires_at IS NOT NULL THEN to_char(to_timestamp(least(greatest(t.expires_at, 0), 253402300799)), 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') END AS link_expires_at,
     s.reason::text AS suppressed_for,
     s.list AS suppressed_on,
     to_char(s.since, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS suppressed_since,
@@ -57,13 +53,16 @@ LEFT JOIN LATERAL (
     FROM @extschema@.delivery_events d
     WHERE d.outbox_id = o.id
       AND d.type <> 'accepted'
-      AND coalesce(d.recipient, k.address COLLATE "C") = k.address
-    -- That a server put it off says less than what became of it.
-    ORDER BY d.type = 'deferred', d.occurred_at DESC, d.id DESC
+      -- Of an event that names no recipient, the mail must have no other.
+      AND (d.recipient = k.address COLLATE "C" OR (d.recipient IS NULL AND cardinality(o.recipients) + cardinality(o.cc) + cardinality(o.bcc) = 1))
+    -- What counts more first, as pages/message/reported.rs has it.
+    ORDER BY
+        array_position('{bounced,complained,unsubscribed,delivered,rejected,failed,suppressed,deferred}'::text[], d.type::text),
+        d.occurred_at DESC, d.id DESC
     LIMIT 1
 ) e ON true
 LEFT JOIN LATERAL (
-    SELECT i.action, i.consumed_at, i.revoked_at, i.expires_at
+    SELECT i.consumed_at
     FROM @extschema@.tokens i
     WHERE i.id = o.token_id
     OFFSET 0

@@ -2,7 +2,6 @@
 SELECT
     a.id,
     to_char(a.at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS at,
-    extract(epoch FROM now() - a.at)::float8 AS age,
     a.role::text AS role,
     a.action::text AS action,
     a.outbox_id,

@@ -77,17 +77,14 @@ SELECT
     m.kind::text AS kind,
     m.transport::text AS transport,
     m.subject::text AS subject,
-    -- The first three; recipient_count counts cc and bcc, too.
-    (m.recipients::text[])[1:3] AS recipients,
-    cardinality(m.recipients) + cardinality(m.cc) + cardinality(m.bcc) AS recipient_count,
+    m.recipients::text[] AS recipients,
+    m.cc::text[] AS cc,
+    m.bcc::text[] AS bcc,
     to_char(m.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS created_at,
-    extract(epoch FROM now() - m.created_at)::float8 AS age,
     to_char(m.send_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS send_at,
     to_char(m.ended_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS ended_at,
     m.failed_attempts,
     left(m.last_error, 300) AS last_error,
-    -- Whether it has a link, and cannot be sent again.
-    m.token_id IS NOT NULL OR m.kind IN ('activation', 'password_recovery') AS has_link,
     n.next_before,
     CASE
         WHEN n.next_before IS NOT NULL
@@ -99,7 +96,7 @@ CROSS JOIN LATERAL (SELECT (SELECT o.id + 1 FROM @extschema@.outbox o WHERE o.id
 LEFT JOIN LATERAL (
     SELECT
         o.id, o.state, o.kind, o.transport, o.subject, o.recipients, o.cc, o.bcc, o.created_at, o.send_at, o.ended_at,
-        o.failed_attempts, o.last_error, o.token_id
+        o.failed_attempts, o.last_error
     FROM (
         SELECT f.id
         FROM found f

@@ -1,5 +1,5 @@
 -- The newest mails with an id below $2 int8 (NULL: any) that the text $1 names, at most $3 int4, for support. Columns and cursor as in messages.
--- By id, by a message_id anywhere in the text, by provider_id, and by item_key of waiting mail exactly; by item_key and
+-- By id, with commas or without, by a message_id anywhere in the text, by provider_id, with angle brackets or without, and by item_key of waiting mail exactly; by item_key and
 -- group_key of all mail in 20,000 ids at a time.
 WITH walk AS MATERIALIZED (
     SELECT t.before, greatest(t.before, 20000) - 20000 AS low
@@ -9,7 +9,7 @@ WITH walk AS MATERIALIZED (
 ), found AS MATERIALIZED (
     SELECT o.id
     FROM @extschema@.outbox o
-    WHERE o.id = CASE WHEN btrim($1::text) ~ '^[0-9]{1,18}$' THEN btrim($1::text)::int8 END
+    WHERE o.id = CASE WHEN btrim($1::text) ~ '^([0-9]{1,18}|[0-9]{1,3}(,[0-9]{3}){1,5})$' THEN replace($1::text, ',', '')::int8 END
       AND $2::int8 IS NULL
     UNION
     SELECT o.id
@@ -20,7 +20,7 @@ WITH walk AS MATERIALIZED (
     (
         SELECT o.id
         FROM @extschema@.outbox o
-        WHERE o.provider_id = btrim($1::text)
+        WHERE o.provider_id = ANY (ARRAY[btrim($1::text), btrim($1::text, ' <>'), '<' || btrim($1::text, ' <>') || '>'])
           AND $2::int8 IS NULL
         LIMIT $3::int4
     )
@@ -55,17 +55,14 @@ SELECT
     m.kind::text AS kind,
     m.transport::text AS transport,
     m.subject::text AS subject,
-    -- The first three; recipient_count counts cc and bcc, too.
-    (m.recipients::text[])[1:3] AS recipients,
-    cardinality(m.recipients) + cardinality(m.cc) + cardinality(m.bcc) AS recipient_count,
+    m.recipients::text[] AS recipients,
+    m.cc::text[] AS cc,
+    m.bcc::text[] AS bcc,
     to_char(m.created_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS created_at,
-    extract(epoch FROM now() - m.created_at)::float8 AS age,
     to_char(m.send_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS send_at,
     to_char(m.ended_at, 'YYYY-MM-DD"T"HH24:MI:SSTZH:TZM') AS ended_at,
     m.failed_attempts,
     left(m.last_error, 300) AS last_error,
-    -- Whether it has a link, and cannot be sent again.
-    m.token_id IS NOT NULL OR m.kind IN ('activation', 'password_recovery') AS has_link,
     n.next_before,
     CASE
         WHEN n.next_before IS NOT NULL
@@ -76,7 +73,7 @@ CROSS JOIN LATERAL (SELECT (SELECT o.id + 1 FROM @extschema@.outbox o WHERE o.id
 LEFT JOIN (
     SELECT
         o.id, o.state, o.kind, o.transport, o.subject, o.recipients, o.cc, o.bcc, o.created_at, o.send_at, o.ended_at,
-        o.failed_attempts, o.last_error, o.token_id
+        o.failed_attempts, o.last_error
     FROM (
         SELECT f.id
         FROM found f

@@ -7,7 +7,7 @@ use super::database::Database;
 use super::rights::Rights;
 use super::sessions::{Notice, Session};
 use super::site::Site;
-use super::words::time;
+use super::words::{one_way, time};
 
 /// A page without what all pages share.
 pub struct Page {
@@ -121,6 +121,25 @@ impl View<'_> {
         )
     }
 
+    /// A button that posts what cannot be taken back: it opens this sentence, with the button that does it.
+    pub fn question(
+        &self,
+        within: &str,
+        label: &str,
+        sentence: &str,
+        fields: &[(&str, &str)],
+    ) -> Markup {
+        html! {
+            details {
+                summary { (label) }
+                (self.form(within, fields, &html! {
+                    p { (sentence) }
+                    button class="harm" { (label) }
+                }))
+            }
+        }
+    }
+
     /// A form that posts, with these hidden fields, and leads back to this page.
     pub fn form(&self, within: &str, fields: &[(&str, &str)], contents: &Markup) -> Markup {
         self.form_of(("", self.here), within, fields, contents)
@@ -148,7 +167,11 @@ impl View<'_> {
 
     /// The whole page.
     pub fn whole(&self, page: &Page, clock: &Clock, notice: Option<&Notice>) -> Markup {
-        let title = format!("{} · {} · mailroom", page.title, self.database.label);
+        let title = format!(
+            "{} · {} · mailroom",
+            one_way(&page.title),
+            self.database.label
+        );
         let refresh = page.refresh.to_string();
         let body = html! {
             (self.bar(page))
@@ -297,9 +320,9 @@ pub fn shown(notice: &Notice) -> Markup {
     };
     html! {
         div class=(class) role=(role) {
-            p { strong { (notice.message) } }
+            p { strong { (one_way(&notice.message)) } }
             @for line in [&notice.detail, &notice.hint] {
-                @if !line.is_empty() { p { (line) } }
+                @if !line.is_empty() { p { (one_way(line)) } }
             }
         }
     }

@@ -108,7 +108,7 @@ pub fn state(name: &str, why: &str) -> Markup {
     let (_, word, class) = known.unwrap_or((name, name, ""));
     html! {
         span class={ "state " (class) } { (word) }
-        @if !why.is_empty() { span class="why" { (why) } }
+        @if !why.is_empty() { span class="why" { bdi { (why) } } }
     }
 }
 
@@ -133,15 +133,40 @@ pub fn deliverer(name: &str) -> String {
 /// A name that may be broken after its underscores.
 pub fn breakable(name: &str) -> Markup {
     html! {
-        @for part in name.split_inclusive('_') { (part) @if part.ends_with('_') { wbr; } }
+        bdi { @for part in name.split_inclusive('_') { (part) @if part.ends_with('_') { wbr; } } }
     }
+}
+
+/// Without the characters that turn the direction of what follows, for what has no markup: titles, notices, files. Elsewhere
+/// text that strangers chose is in `bdi`, beyond which they have no effect.
+pub fn one_way(text: &str) -> String {
+    let turns = ['\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+    text.chars()
+        .filter(|c| !turns.iter().any(|range| range.contains(c)))
+        .collect()
+}
+
+/// Texts that strangers chose, with commas between them.
+pub fn listed(texts: &[String]) -> Markup {
+    html! {
+        @for (at, text) in texts.iter().enumerate() {
+            @if at > 0 { ", " } bdi { (text) }
+        }
+    }
+}
+
+/// The first three of several such texts, and how many more there are.
+pub fn some_of(texts: &[String], others: usize) -> Markup {
+    let named = texts.get(..3).unwrap_or(texts);
+    let more = texts.len() - named.len() + others;
+    html! { (listed(named)) @if more > 0 { " and " (more) " more" } }
 }
 
 /// Text that may be copied.
 pub fn copyable(text: &str, what: &str) -> Markup {
     html! {
         span class="copy" {
-            code class="any" { (text) }
+            code class="any" { bdi { (text) } }
             button type="button" class="plain small js" data-copy=(text) aria-label={ "Copy " (what) } { "Copy" }
         }
     }
@@ -166,6 +191,24 @@ mod tests {
             let shown = time(iso, &clock).into_string();
             assert!(shown.contains(expected), "{iso}: {shown}");
         }
+    }
+
+    #[test]
+    fn no_text_turns_the_direction_of_what_follows() {
+        let evil = "Invoice \u{202e}4301 gpj\u{2066}.exe";
+        assert_eq!(one_way(evil), "Invoice 4301 gpj.exe");
+        assert_eq!(
+            one_way("\u{5e9}\u{5dc}\u{5d5}\u{5dd} 1"),
+            "\u{5e9}\u{5dc}\u{5d5}\u{5dd} 1"
+        );
+        let all = [evil.to_owned(), "b".to_owned()];
+        let expected = format!("<bdi>{evil}</bdi>, <bdi>b</bdi>");
+        assert_eq!(listed(&all).into_string(), expected);
+        assert!(
+            state("error", evil)
+                .into_string()
+                .contains(&format!("<bdi>{evil}</bdi>"))
+        );
     }
 
     #[test]

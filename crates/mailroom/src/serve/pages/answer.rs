@@ -1,46 +1,57 @@
-//! "Did she get it?": one sentence about the last message to an address, and what is known of the address.
+//! "Did she get it?": one sentence about the last message to an address, one about what waits, and what is known of the
+//! address.
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
-use super::rows::Row;
+use super::message::buttons::end_links;
+use super::message::reported;
+use super::message::verdict::{Verdict, Wait, by, of_state, of_used_link};
+use super::message_acts::link_for;
+use super::rows::{Row, title};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Clock, Failure, Statements};
 use crate::serve::layout::View;
-use crate::serve::words::{maybe_time, span};
+use crate::serve::words::{maybe_time, number, span};
 
 /// What is known.
 pub struct Answer {
     typed: String,
     cells: Cells,
-    /// Why the last message waits.
-    why: String,
+    /// Why the message of the sentence waits.
+    wait: Wait,
+    next: Option<Next>,
 }
 
-/// A sentence, and how good it is: a class of the style sheet.
-struct Verdict {
-    class: &'static str,
-    first: Markup,
-    second: Markup,
+/// What waits besides: how many messages, and the one that is due first.
+struct Next {
+    waiting: usize,
+    what: String,
+    at: Option<String>,
 }
 
 impl Answer {
-    /// Finds it for the address that was typed, and its last message.
+    /// Finds it for the address that was typed, and messages to it.
     ///
     /// # Errors
     /// The statement failed.
     pub async fn find(
         statements: &Statements<'_>,
         typed: &str,
-        last: Option<&Row>,
+        rows: &[Row],
     ) -> Result<Self, Failure> {
+        let last = last(rows);
         let statement = include_str!("../../../sql/page/answer.sql");
         let id = last.map(|row| row.id);
         let parameters = [(&typed as _, Type::TEXT), (&id as _, Type::INT8)];
         Ok(Self {
             typed: typed.to_owned(),
             cells: statements.one(statement, &parameters).await?,
-            why: last.map(|row| row.why.clone()).unwrap_or_default(),
+            wait: Wait {
+                reason: last.map(|row| row.why.clone()).unwrap_or_default(),
+                until: None,
+            },
+            next: Next::find(rows, id),
         })
     }
 
@@ -55,7 +66,7 @@ impl Answer {
         let Some(address) = cells.maybe("address")? else {
             return Ok(html! {
                 div class="verdict" {
-                    p { "“" (self.typed) "” is not an address." }
+                    p { "“" bdi { (self.typed) } "” is not an address." }
                 }
             });
         };
@@ -69,7 +80,8 @@ impl Answer {
             @if let Some(verdict) = verdict {
                 div class={ "verdict " (verdict.class) } {
                     p { (verdict.first) }
-                    p { (verdict.second) }
+                    @if !verdict.second.0.is_empty() { p { (verdict.second) } }
+                    @if let Some(next) = &self.next { p { (next.shown(clock)) } }
                 }
             }
             @if cells.maybe_number("account_id")?.is_some() { (self.account(view, &address, clock)?) }
@@ -78,86 +90,63 @@ impl Answer {
 
     fn verdict(&self, address: &str, clock: &Clock) -> Result<Verdict, Failure> {
         let cells = &self.cells;
-        let subject = cells.text("subject")?;
-        let kind = cells.text("kind")?;
+        let (subject, kind) = (cells.text("subject")?, cells.text("kind")?);
         let what = html! {
-            "The last message to " (address)
-            @if !subject.is_empty() { ", “" (subject) "”," }
-            @else if !kind.is_empty() { ", of kind " (kind) "," }
+            "The last message to " bdi { (address) }
+            @if !subject.is_empty() { ", “" bdi { (subject) } "”," }
+            @else if !kind.is_empty() { ", of kind " bdi { (kind) } "," }
         };
-        let at = |name: &str| -> Result<Markup, Failure> {
-            Ok(maybe_time(cells.maybe(name)?.as_deref(), clock))
-        };
-        if cells.maybe("link_used_at")?.is_some() {
-            return Ok(Verdict {
-                class: "good",
-                first: html! { (what) " arrived: its link was used at " (at("link_used_at")?) "." },
-                second: html! { "Only the reader of the mail has the link." },
-            });
+        if let Some(used) = cells.maybe("link_used_at")? {
+            return Ok(of_used_link(&what, &used, clock));
         }
-        if let Some(event) = cells.maybe("event")? {
-            let reason = [cells.text("event_status")?, cells.text("event_reason")?].join(" ");
-            let reason = reason.trim();
-            let verdict = of_event(&event, reason);
-            if let Some((class, did, second)) = verdict {
-                return Ok(Verdict {
-                    class,
-                    first: html! { (what) " " (did) " at " (at("event_at")?) "." },
-                    second: html! { (second) @if !reason.is_empty() { " (" (reason) ")" } },
-                });
+        if let Some(verdict) = self.reported(&what, clock)? {
+            return Ok(verdict);
+        }
+        let verdict = of_state(&what, cells, &self.wait, clock)?;
+        let second = match cells.text("state")?.as_str() {
+            "sent" if cells.flag("has_events")? => {
+                html! { "What the recipient's server did with it has not been reported yet." }
             }
-        }
-        let transport = cells.text("transport")?;
-        let by = if transport.is_empty() {
-            "a client of the database"
-        } else {
-            &transport
+            "sent" => html! {
+                "Whether the recipient's server took it is not known: no events have come from " (by(cells)?) "."
+            },
+            "scheduled" => html! {
+                "It is due at " (maybe_time(cells.maybe("send_at")?.as_deref(), clock)) ". " (verdict.second)
+            },
+            _ => verdict.second,
         };
-        let last_error = cells.text("last_error")?;
-        let age = cells
-            .seconds("age")?
-            .map(|age| format!(" ({} ago)", span(age)));
-        let age = age.unwrap_or_default();
-        Ok(match cells.text("state")?.as_str() {
-            "sent" => Verdict {
-                class: "",
-                first: html! { (what) " was accepted by " (by) " at " (at("ended_at")?) (age) "." },
-                second: match cells.flag("has_events")? {
-                    true => {
-                        html! { "What the recipient's server did with it has not been reported yet." }
-                    }
-                    false => html! {
-                        "Whether the recipient's server took it is not known: no events have come from "
-                        (by) "."
-                    },
-                },
-            },
-            "scheduled" => Verdict {
-                // As it should be, or for a reason that may need a person.
-                class: if self.why == "not due yet" {
-                    "waits"
-                } else {
-                    "warning"
-                },
-                first: html! { (what) " waits: " (self.why) "." },
-                second: html! { "It is due at " (at("send_at")?) "." @if !last_error.is_empty() { " Last error: " (last_error) } },
-            },
-            "claimed" => Verdict {
-                class: "",
-                first: html! { (what) " is being sent since " (at("claimed_at")?) "." },
-                second: html! {},
-            },
-            "error" => Verdict {
-                class: "bad",
-                first: html! { (what) " failed at " (at("ended_at")?) (age) ": " (last_error) },
-                second: html! { "It will not be tried again by itself." },
-            },
-            other => Verdict {
-                class: "warning",
-                first: html! { (what) " was not sent: it is " (other) " since " (at("ended_at")?) (age) "." },
-                second: html! { (last_error) },
-            },
+        let age = cells.seconds("age")?.map(span);
+        let has_ended = cells.maybe("ended_at")?.is_some();
+        let second = html! {
+            (second)
+            @if let (Some(age), true) = (age, has_ended) { " That was " (age) " ago." }
+        };
+        // As it should be, or for a reason that may need a person.
+        let class = match (verdict.class, self.wait.reason.as_str()) {
+            ("waits", reason) if reason != "not due yet" => "warning",
+            (class, _) => class,
+        };
+        Ok(Verdict {
+            class,
+            second,
+            ..verdict
         })
+    }
+
+    /// What the provider reported of this recipient.
+    fn reported(&self, what: &Markup, clock: &Clock) -> Result<Option<Verdict>, Failure> {
+        let cells = &self.cells;
+        let Some(kind) = reported::of(&cells.text("event")?) else {
+            return Ok(None);
+        };
+        let reason = [cells.text("event_status")?, cells.text("event_reason")?].join(" ");
+        let reason = reason.trim();
+        let at = cells.maybe("event_at")?;
+        Ok(Some(Verdict {
+            class: kind.class,
+            first: html! { (what) " " (kind.did) " at " (maybe_time(at.as_deref(), clock)) "." },
+            second: html! { (kind.means) @if !reason.is_empty() { " (" bdi { (reason) } ")" } },
+        }))
     }
 
     fn suppressed(
@@ -179,8 +168,8 @@ impl Answer {
         Ok(html! {
             div class="verdict bad" {
                 p {
-                    @if list.is_empty() { "Mail to " (address) " is suppressed" }
-                    @else { "Mail of the list “" (list) "” to " (address) " is suppressed" }
+                    @if list.is_empty() { "Mail to " bdi { (address) } " is suppressed" }
+                    @else { "Mail of the list “" bdi { (list) } "” to " bdi { (address) } " is suppressed" }
                     " since " (maybe_time(cells.maybe("suppressed_since")?.as_deref(), clock)) ": " (why) "."
                 }
                 p {
@@ -202,87 +191,127 @@ impl Answer {
         let cells = &self.cells;
         let (status, login) = (cells.text("account_status")?, cells.text("account_login")?);
         let title = if login.is_empty() { address } else { &login };
-        let links = cells.list("open_links")?;
-        let until = cells.list("open_links_until")?;
-        let account = cells.number("account_id")?.to_string();
-        let action = match status.as_str() {
-            "provisioned" => Some("activation"),
-            "active" => Some("password_recovery"),
-            _ => None,
-        };
         let class = match status.as_str() {
             "active" => "state active",
             "suspended" => "state suppressed",
             _ => "state waits",
         };
+        let has_links = !cells.list("open_links")?.is_empty();
         Ok(html! {
             section class="panel" aria-label="Account" {
-                header { h2 class="any" { "Account " (title) } span class=(class) { (status) } }
+                header { h2 class="any" { "Account " bdi { (title) } } span class=(class) { (status) } }
                 div class="body" {
-                    dl class="facts" {
-                        dt { "Since" } dd { (maybe_time(cells.maybe("account_created_at")?.as_deref(), clock)) }
-                        @if cells.maybe("account_activated_at")?.is_some() {
-                            dt { "Activated" } dd { (maybe_time(cells.maybe("account_activated_at")?.as_deref(), clock)) }
-                        }
-                        @if cells.maybe("account_suspended_at")?.is_some() {
-                            dt { "Suspended" } dd { (maybe_time(cells.maybe("account_suspended_at")?.as_deref(), clock)) }
-                        }
-                        dt { "Open links" }
-                        dd {
-                            @if links.is_empty() { "none" }
-                            @for (link, until) in links.iter().zip(&until) {
-                                div { (link.replace('_', " ")) ", not used, until " (maybe_time(Some(until), clock)) }
-                            }
-                        }
-                    }
+                    dl class="facts" { (self.facts(clock)?) }
                     div class="acts" {
-                        @if let (Some(action), true) = (action, view.rights.may_request) {
+                        @if let (Some(action), true) = (link_for(&status), view.rights.may_request) {
                             (view.button("links/request", "", "Send a new link", &[("action", action), ("address", address)]))
                         }
-                        @if view.rights.may_revoke && !links.is_empty() {
-                            (view.button("links/end", "harm", "End all links", &[("account", &account)]))
+                        @if view.rights.may_revoke && has_links {
+                            (end_links(view, "End all links", cells.number("account_id")?))
                         }
                     }
                 }
             }
         })
     }
+
+    fn facts(&self, clock: &Clock) -> Result<Markup, Failure> {
+        let cells = &self.cells;
+        let (links, until) = (cells.list("open_links")?, cells.list("open_links_until")?);
+        let times = [
+            ("Since", cells.maybe("account_created_at")?),
+            ("Activated", cells.maybe("account_activated_at")?),
+            ("Suspended", cells.maybe("account_suspended_at")?),
+        ];
+        Ok(html! {
+            @for (name, at) in &times {
+                @if at.is_some() { dt { (name) } dd { (maybe_time(at.as_deref(), clock)) } }
+            }
+            dt { "Open links" }
+            dd {
+                @if links.is_empty() { "none" }
+                @for (link, until) in links.iter().zip(&until) {
+                    div { (link.replace('_', " ")) ", not used, until " (maybe_time(Some(until), clock)) }
+                }
+            }
+        })
+    }
 }
 
-/// How good an event is, what the message did, and what that means.
-fn of_event(event: &str, reason: &str) -> Option<(&'static str, &'static str, &'static str)> {
-    Some(match event {
-        "delivered" => ("good", "was delivered", "The recipient's server took it."),
-        "bounced" => ("bad", "bounced", "The recipient's server refused it."),
-        "complained" => (
-            "warning",
-            "was delivered, and the recipient called it spam",
-            "Further mail is suppressed, but for links of the account.",
-        ),
-        "unsubscribed" => (
-            "good",
-            "was delivered, and the recipient unsubscribed",
-            "Further mail of the list is suppressed.",
-        ),
-        "deferred" => (
-            "warning",
-            "was put off by the recipient's server",
-            "The provider tries again.",
-        ),
-        "rejected" => (
-            "bad",
-            "was refused for this address",
-            "It was not sent to it.",
-        ),
-        "failed" => (
-            "bad",
-            "could not be processed by the provider",
-            "It was not sent.",
-        ),
-        "suppressed" if reason.is_empty() => {
-            ("bad", "was not sent to this address", "It is suppressed.")
+/// The message that the sentence is about: what is being sent, or ended last; of nothing but mail that waits, the newest.
+fn last(rows: &[Row]) -> Option<&Row> {
+    let ended = rows.iter().filter(|row| row.state != "scheduled");
+    ended
+        .max_by_key(|row| (row.state == "claimed", row.at.clone(), row.id))
+        .or(rows.first())
+}
+
+impl Next {
+    /// What waits but for the message with this id.
+    fn find(rows: &[Row], but: Option<i64>) -> Option<Self> {
+        let waiting: Vec<&Row> = rows
+            .iter()
+            .filter(|row| row.state == "scheduled" && Some(row.id) != but)
+            .collect();
+        let first = waiting.iter().min_by_key(|row| row.at.clone())?;
+        Some(Self {
+            waiting: waiting.len(),
+            what: title(first),
+            at: first.at.clone(),
+        })
+    }
+
+    fn shown(&self, clock: &Clock) -> Markup {
+        let at = maybe_time(self.at.as_deref(), clock);
+        let count = number(i64::try_from(self.waiting).unwrap_or(i64::MAX));
+        html! {
+            @if self.waiting == 1 { "Another message waits: “" }
+            @else { (count) " other messages wait. The first of them is “" }
+            bdi { (self.what) } "”, due at " (at) "."
         }
-        "suppressed" => ("bad", "was not sent to this address", "It is suppressed:"),
-        _ => return None,
-    })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(id: i64, state: &str, at: &str) -> Row {
+        Row {
+            id,
+            state: state.to_owned(),
+            kind: String::new(),
+            transport: String::new(),
+            subject: Some(format!("Mail {id}")),
+            recipients: Vec::new(),
+            cc: Vec::new(),
+            bcc: Vec::new(),
+            at: Some(at.to_owned()),
+            failed_attempts: 0,
+            why: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_last_message_is_not_one_that_waits() {
+        let rows = [
+            row(9, "scheduled", "2027-01-02"),
+            row(8, "scheduled", "2027-01-01"),
+            row(7, "sent", "2026-11-28"),
+            row(6, "sent", "2026-11-29"),
+        ];
+        let of = |rows: &[Row]| last(rows).map(|row| row.id);
+        assert_eq!(of(&rows), Some(6));
+        let next = Next::find(&rows, of(&rows)).map(|next| (next.waiting, next.what));
+        assert_eq!(next, Some((2, "Mail 8".to_owned())));
+        assert_eq!(of(&rows[..2]), Some(9));
+        let next = Next::find(&rows[..2], Some(9)).map(|next| next.waiting);
+        assert_eq!(next, Some(1));
+        let sending = [
+            row(9, "sent", "2026-11-29"),
+            row(8, "claimed", "2026-11-01"),
+        ];
+        assert_eq!(of(&sending), Some(8));
+        assert!(last(&[]).is_none() && Next::find(&[], None).is_none());
+    }
 }

@@ -174,11 +174,16 @@ fn worker(
         (false, true) => ("state healthy", "running"),
         (false, false) => ("state slowed", "no worker"),
     };
+    // A screen that shows no addresses names this one neither.
+    let redirected = match (status.maybe("redirect_to")?, view.rights.sees_addresses) {
+        (Some(_), false) => Some("another address (mailroom.redirect_to)".to_owned()),
+        (to, _) => to,
+    };
     let facts = [
         ("Problem", status.maybe("worker_problem")?),
         ("Transports file", status.maybe("transports_error")?),
         ("Budget", status.maybe("budget")?),
-        ("Redirected to", status.maybe("redirect_to")?),
+        ("Redirected to", redirected),
     ];
     let next_for = status.text("next_wake_for")?;
     Ok(html! {
@@ -190,7 +195,9 @@ fn worker(
                     @if view.rights.may_wake { (view.button("delivery/wake", "small", "Wake", &[])) }
                     @if view.rights.may_pause {
                         @if pause.is_some() { (view.button("delivery/resume", "small", "Resume", &[])) }
-                        @else { (view.button("delivery/pause", "small", "Pause", &[])) }
+                        @else {
+                            (view.question("delivery/pause", "Pause", "No further mail is sent, by the worker and by mailroom send, until somebody resumes it.", &[]))
+                        }
                     }
                 }
             }
@@ -217,7 +224,7 @@ fn worker(
                     }
                     dt { "Errors in a row" } dd { (number(status.number("errors_in_a_row")?)) }
                     @for (name, value) in facts {
-                        @if let Some(value) = value.filter(|value| !value.is_empty()) { dt { (name) } dd { (value) } }
+                        @if let Some(value) = value.filter(|value| !value.is_empty()) { dt { (name) } dd { bdi { (value) } } }
                     }
                 }
             }

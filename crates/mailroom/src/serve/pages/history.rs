@@ -52,7 +52,7 @@ fn item(step: &Step, clock: &Clock) -> Markup {
     html! {
         li class=(step.class) {
             (maybe_time(step.at.as_deref(), clock))
-            div { (step.what) @if !step.more.is_empty() { small { (step.more) } } }
+            div { (step.what) @if !step.more.is_empty() { small { bdi { (step.more) } } } }
         }
     }
 }
@@ -68,7 +68,9 @@ fn step(cells: &Cells) -> Result<Step, Failure> {
     let code = cells
         .maybe_number("response_code")?
         .map(|code| format!("{code}: "));
+    // Servers and providers chose it.
     let error = format!("{}{}", code.unwrap_or_default(), cells.text("error")?);
+    let reason = html! { bdi { (error) } };
     let took = cells
         .seconds("duration")?
         .map(|took| format!("in {}", span(took)));
@@ -89,13 +91,13 @@ fn step(cells: &Cells) -> Result<Step, Failure> {
         "sent" if attempt.is_some() => ("accepted", html! { (of) " was accepted" }),
         "partial" => (
             "warning",
-            html! { (of) " was accepted, but not for all recipients: " (error) },
+            html! { (of) " was accepted, but not for all recipients: " (reason) },
         ),
-        "failed" if attempt.is_some() => ("failed", html! { (of) " failed: " (error) }),
-        "ambiguous" => ("warning", html! { (of) " may have arrived: " (error) }),
+        "failed" if attempt.is_some() => ("failed", html! { (of) " failed: " (reason) }),
+        "ambiguous" => ("warning", html! { (of) " may have arrived: " (reason) }),
         "lease_expired" => (
             "warning",
-            html! { (of) " was not settled in time: " (error) },
+            html! { (of) " was not settled in time: " (reason) },
         ),
         "late" => (
             "warning",
@@ -139,8 +141,8 @@ fn told(outcome: &str, by: &str, error: &str) -> Markup {
     };
     html! {
         (word)
-        @if !by.is_empty() { " by " strong { (by) } }
-        @if !error.is_empty() { ": " (error) }
+        @if !by.is_empty() { " by " strong { bdi { (by) } } }
+        @if !error.is_empty() { ": " bdi { (error) } }
     }
 }
 

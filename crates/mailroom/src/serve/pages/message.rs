@@ -1,16 +1,27 @@
 //! One message.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `verdict` | what became of it, as far as mailroom knows by itself |
+//! | `reported` | what became of it, as providers reported it |
+//! | `buttons` | what can be done with it |
+//! | `details` | what is known of it |
 
-mod verdict;
+pub mod buttons;
+mod details;
+pub mod reported;
+pub mod verdict;
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
-use super::{Shown, history, preview};
+use self::verdict::{Verdict, Wait, of_state, of_used_link};
+use super::{Shown, preview};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Access, Clock, Failure, Statements};
 use crate::serve::form::Form;
 use crate::serve::layout::{Page, Section, View};
-use crate::serve::words::{copyable, maybe_time, number, size, span};
+use crate::serve::words::{number, some_of, span};
 
 /// What is shown of a message.
 struct Message {
@@ -19,8 +30,10 @@ struct Message {
     state: String,
     has_link: bool,
     history: Vec<Cells>,
-    /// Why it waits, and until when.
-    waits: Option<Cells>,
+    wait: Wait,
+    /// Whether the role sees addresses; of one that does not, the columns with them are missing.
+    sees_addresses: bool,
+    events: Vec<Cells>,
     attachments: Vec<Cells>,
 }
 
@@ -78,22 +91,20 @@ async fn find(
     let state = cells.text("state")?;
     let history = include_str!("../../../sql/page/history.sql");
     let history = statements.all(history, &by_id).await?;
-    let waits = match state.as_str() {
-        "scheduled" => {
-            let ids = vec![id];
-            let statement = include_str!("../../../sql/page/waits.sql");
-            statements
-                .maybe(statement, &[(&ids, Type::INT8_ARRAY)])
-                .await?
-        }
-        _ => None,
+    let wait = match state.as_str() {
+        "scheduled" => find_wait(statements, id).await?,
+        _ => Wait::default(),
     };
-    let attachments = match view.rights.sees_addresses {
+    let (events, attachments) = match view.rights.sees_addresses {
         true => {
-            let statement = include_str!("../../../sql/page/attachments.sql");
-            statements.all(statement, &by_id).await?
+            let events = include_str!("../../../sql/page/events.sql");
+            let attachments = include_str!("../../../sql/page/attachments.sql");
+            (
+                statements.all(events, &by_id).await?,
+                statements.all(attachments, &by_id).await?,
+            )
         }
-        false => Vec::new(),
+        false => (Vec::new(), Vec::new()),
     };
     Ok(Some(Message {
         id,
@@ -101,9 +112,26 @@ async fn find(
         cells,
         state,
         history,
-        waits,
+        wait,
+        sees_addresses: view.rights.sees_addresses,
+        events,
         attachments,
     }))
+}
+
+async fn find_wait(statements: &Statements<'_>, id: i64) -> Result<Wait, Failure> {
+    let statement = include_str!("../../../sql/page/waits.sql");
+    let ids = vec![id];
+    let row = statements
+        .maybe(statement, &[(&ids, Type::INT8_ARRAY)])
+        .await?;
+    Ok(match row {
+        Some(row) => Wait {
+            reason: row.text("reason")?,
+            until: row.maybe("until")?,
+        },
+        None => Wait::default(),
+    })
 }
 
 /// The page for an id that no message has, or has any more.
@@ -131,25 +159,34 @@ fn missing(id: i64, kept: Option<&Cells>, clock: Clock) -> Result<Shown, Failure
             }
         }
     };
-    let page = Page::new(format!("No message {id}"), Section::Messages, main);
+    let mut page = Page::new(format!("No message {id}"), Section::Messages, main);
+    // There is nothing to come.
+    page.refresh = 0;
     Ok(Shown::NotFound(page, clock))
 }
 
 impl Message {
     fn title(&self) -> Result<String, Failure> {
-        let subject = match self.recipients()?.is_empty() {
-            true => String::new(),
-            false => self.cells.text("subject")?,
-        };
-        Ok(match subject.is_empty() {
-            true => format!("Message {}", self.id),
-            false => subject,
+        Ok(match self.maybe("subject")? {
+            Some(subject) if !subject.is_empty() => subject,
+            _ => format!("Message {}", self.id),
         })
     }
 
-    fn recipients(&self) -> Result<Vec<String>, Failure> {
-        // A monitor sees none.
-        self.cells.list("recipients").or_else(|_| Ok(Vec::new()))
+    /// Text of a column that only those have who see addresses.
+    fn maybe(&self, name: &str) -> Result<Option<String>, Failure> {
+        match self.sees_addresses {
+            true => self.cells.maybe(name),
+            false => Ok(None),
+        }
+    }
+
+    /// Texts of such a column.
+    fn list(&self, name: &str) -> Result<Vec<String>, Failure> {
+        match self.sees_addresses {
+            true => self.cells.list(name),
+            false => Ok(Vec::new()),
+        }
     }
 
     fn main(
@@ -158,186 +195,77 @@ impl Message {
         clock: &Clock,
         contents: Option<Markup>,
     ) -> Result<Markup, Failure> {
-        let recipients = self.recipients()?;
+        let recipients = self.list("recipients")?;
+        let verdict = self.verdict(clock)?;
         Ok(html! {
             div class="head" {
                 div {
-                    h1 class="any" { (self.title()?) }
+                    h1 class="any" { bdi { (self.title()?) } }
                     @if !recipients.is_empty() {
-                        p { "Message " (self.id) " to " span class="any" { (some_of(&recipients)) } }
+                        p { "Message " (self.id) " to " span class="any" { (some_of(&recipients, 0)) } }
                     }
                 }
             }
-            (self.verdict(clock)?)
-            (self.acts(view, clock, &recipients)?)
+            div class={ "verdict " (verdict.class) } id="verdict" data-live {
+                p { (verdict.first) }
+                @if !verdict.second.0.is_empty() { p { (verdict.second) } }
+            }
+            (self.buttons(view, clock)?)
             div class=(if contents.is_some() { "two" } else { "stack" }) {
                 div class="stack" {
                     (self.happened(clock)?)
-                    (self.details(clock, &recipients)?)
-                    @if !self.attachments.is_empty() { (self.attached()?) }
+                    (self.reports(clock)?)
+                    (self.details(clock)?)
+                    (self.attached()?)
                 }
                 @if let Some(contents) = contents { (contents) }
             }
         })
     }
 
-    /// A time of the link; a monitor sees none.
-    fn link(&self, name: &str) -> Result<Option<String>, Failure> {
-        self.cells.maybe(name).or(Ok(None))
-    }
-
-    fn acts(
-        &self,
-        view: &View<'_>,
-        clock: &Clock,
-        recipients: &[String],
-    ) -> Result<Markup, Failure> {
-        let rights = view.rights;
-        let to = |act: &str| format!("messages/{}/{act}", self.id);
-        let (is_waiting, has_ended) = match self.state.as_str() {
-            "scheduled" => (true, false),
-            "claimed" => (false, false),
-            _ => (false, true),
-        };
-        let may_retry = match self.has_link {
-            true => rights.may_retry_links,
-            false => rights.may_retry,
-        };
-        let action = self.link("link_action")?;
-        let account = self
-            .cells
-            .maybe_number("account_id")?
-            .map(|id| id.to_string());
-        Ok(html! {
-            div class="acts" id="acts" data-live {
-                @if self.state == "error" && may_retry { (view.button(&to("retry"), "main", "Retry", &[])) }
-                @if has_ended && !self.has_link && rights.may_send_again {
-                    (view.button(&to("send-again"), "", "Send again", &[]))
-                }
-                @if is_waiting && !self.has_link && rights.may_reschedule {
-                    details {
-                        summary { "Reschedule" }
-                        (view.form(&to("reschedule"), &[], &html! {
-                            div class="field" {
-                                label for="f-send-at" { "Send at (" (clock.zone) ")" }
-                                input id="f-send-at" type="datetime-local" name="send_at" required;
-                            }
-                            button class="main" { "Reschedule" }
-                        }))
-                    }
-                }
-                @if is_waiting && !self.has_link && rights.may_cancel {
-                    (view.button(&to("cancel"), "harm", "Cancel", &[]))
-                }
-                @if let (true, Some(action), Some(address)) = (self.has_link && rights.may_request, &action, recipients.first()) {
-                    (view.button("links/request", "", "Send a new link", &[("action", action), ("address", address)]))
-                }
-                @if let (true, Some(account)) = (self.has_link && rights.may_revoke, &account) {
-                    (view.button("links/end", "harm", "End all links of the account", &[("account", account)]))
-                }
-            }
-        })
-    }
-
-    fn happened(&self, clock: &Clock) -> Result<Markup, Failure> {
-        let cells = &self.cells;
-        let by = cells.maybe("enqueued_by").or(Ok::<_, Failure>(None))?;
-        let scheduled = html! { "Scheduled" @if let Some(by) = by { " by " strong { (by) } } };
-        Ok(html! {
-            section class="panel" id="history" data-live {
-                header { h2 { "What happened" } }
-                div class="body" {
-                    (history::timeline((cells.maybe("created_at")?, scheduled), &self.history, self.link("link_used_at")?, clock)?)
-                }
-            }
-        })
-    }
-
-    fn details(&self, clock: &Clock, recipients: &[String]) -> Result<Markup, Failure> {
-        let cells = &self.cells;
-        let text = |name: &str| cells.maybe(name).or(Ok::<_, Failure>(None));
-        let list = |name: &str| cells.list(name).or_else(|_| Ok::<_, Failure>(Vec::new()));
-        let keys = [
-            ("Item key", "item_key"),
-            ("Group key", "group_key"),
-            ("Provider ID", "provider_id"),
-        ];
-        let bytes = cells
-            .maybe_number("attachment_bytes")
-            .or(Ok::<_, Failure>(None))?;
-        let fallback = text("fallback_from")?.filter(|from| !from.is_empty());
-        Ok(html! {
-            section class="panel" {
-                header { h2 { "Details" } }
-                div class="body" {
-                    dl class="facts" {
-                        @if !recipients.is_empty() { dt { "To" } dd { span class="any" { (recipients.join(", ")) } } }
-                        @for (label, name) in [("Cc", "cc"), ("Bcc", "bcc"), ("Reply to", "reply_to")] {
-                            @let all = list(name)?;
-                            @if !all.is_empty() { dt { (label) } dd { span class="any" { (all.join(", ")) } } }
-                        }
-                        dt { "Kind" } dd { (dash(cells.maybe("kind")?)) }
-                        dt { "Transport" }
-                        dd {
-                            (dash(cells.maybe("transport")?))
-                            @if let Some(from) = fallback { " (instead of " (from) ")" }
-                        }
-                        dt { "Priority" } dd { (cells.number("priority")?) }
-                        dt { "Due" } dd { (maybe_time(cells.maybe("send_at")?.as_deref(), clock)) }
-                        dt { "Expires" } dd { (maybe_time(cells.maybe("expires_at")?.as_deref(), clock)) }
-                        dt { "Attempts" }
-                        dd {
-                            (number(cells.number("failed_attempts")?)) " failed of at most " (number(cells.number("max_attempts")?))
-                            @if cells.number("ambiguous_attempts")? > 0 {
-                                ", " (number(cells.number("ambiguous_attempts")?)) " may have arrived"
-                            }
-                        }
-                        dt { "Message ID" } dd { (copyable(&cells.text("message_id")?, "message ID")) }
-                        @for (label, name) in keys {
-                            @if let Some(value) = text(name)? { dt { (label) } dd { (copyable(&value, label)) } }
-                        }
-                        @if let Some(bytes) = bytes.filter(|bytes| *bytes > 0) {
-                            dt { "Attachments" } dd { (size(bytes)) }
-                        }
-                    }
-                }
-            }
-        })
-    }
-
-    fn attached(&self) -> Result<Markup, Failure> {
-        Ok(html! {
-            section class="panel" {
-                header { h2 { "Attachments" } }
-                table {
-                    thead { tr { th scope="col" { "File" } th scope="col" { "Type" } th scope="col" class="num" { "Size" } } }
-                    tbody {
-                        @for row in &self.attachments {
-                            tr {
-                                th scope="row" class="any" { (row.text("filename")?) }
-                                td { (row.text("content_type")?) }
-                                td class="num" { (size(row.number("size")?)) }
-                            }
-                        }
-                    }
-                }
-            }
-        })
-    }
-}
-
-/// The first of many recipients, and how many more there are.
-fn some_of(recipients: &[String]) -> String {
-    match recipients {
-        [first, second, third, more @ ..] if !more.is_empty() => {
-            format!("{first}, {second}, {third} and {} more", more.len())
+    /// What became of it.
+    fn verdict(&self, clock: &Clock) -> Result<Verdict, Failure> {
+        let what = html! { "This message" };
+        let verdict = of_state(&what, &self.cells, &self.wait, clock)?;
+        if self.state != "sent" {
+            return Ok(verdict);
         }
-        all => all.join(", "),
+        if let Some(used) = self.maybe("link_used_at")? {
+            return Ok(of_used_link(&what, &used, clock));
+        }
+        Ok(match self.reported()? {
+            Some((class, sentence)) => Verdict {
+                class,
+                first: html! { (sentence) },
+                second: verdict.first,
+            },
+            None => Verdict {
+                second: html! { "What the recipient's server did with it has not been reported." },
+                ..verdict
+            },
+        })
     }
-}
 
-fn dash(value: Option<String>) -> String {
-    value
-        .filter(|value| !value.is_empty())
-        .unwrap_or_else(|| "–".to_owned())
+    /// What providers reported of it: its class, and a sentence.
+    fn reported(&self) -> Result<Option<(&'static str, String)>, Failure> {
+        if !self.sees_addresses {
+            let outcomes: Result<Vec<String>, Failure> = self
+                .history
+                .iter()
+                .filter(|row| matches!(row.maybe_number("attempt"), Ok(None)))
+                .map(|row| row.text("outcome"))
+                .collect();
+            let worst = reported::worst(outcomes?.iter().map(String::as_str));
+            return Ok(worst.map(reported::Kind::of_any));
+        }
+        let mut events = Vec::with_capacity(self.events.len());
+        for event in &self.events {
+            events.push((event.maybe("recipient")?, event.text("type")?));
+        }
+        let mut recipients = 0;
+        for name in ["recipients", "cc", "bcc"] {
+            recipients += self.list(name)?.len();
+        }
+        Ok(reported::of_mail(&events, recipients))
+    }
 }

@@ -1,5 +1,9 @@
 //! The list of messages, and the search.
 
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
@@ -10,12 +14,16 @@ use super::{Shown, csv as file};
 use crate::serve::connection::{Access, Clock, Failure, Statements};
 use crate::serve::form::Form;
 use crate::serve::layout::{Page, Section, View, empty};
-use crate::serve::words::{number, span, time};
+use crate::serve::words::{number, one_way, span, time};
 
 /// How many rows a page has.
-const ROWS: i32 = 50;
+const ROWS: usize = 50;
+/// How long a page, and a file, search through parts of the outbox.
+const PAGE_TIME: Duration = Duration::from_millis(500);
+const FILE_TIME: Duration = Duration::from_secs(5);
 
 /// A part of the list.
+#[derive(Default)]
 struct Found {
     rows: Vec<Row>,
     /// The id before which the list goes on.
@@ -23,82 +31,132 @@ struct Found {
     /// The time back to which was searched, if that is not all.
     searched_to: Option<String>,
     more_waiting: bool,
+    /// Whether the text that was typed was found as a key, though it may be an address too.
+    by_key: bool,
 }
 
+/// A statement that finds mail, and how to call it.
+#[derive(Clone, Copy)]
+enum By {
+    Address,
+    Key,
+    Filter,
+}
+
+/// Finds at most so many rows, and goes on with further parts of the outbox until it has them, or until this time.
 async fn find(
     view: &View<'_>,
     statements: &Statements<'_>,
     search: &Search,
-    most: i32,
+    (most, until): (usize, Instant),
 ) -> Result<Found, Failure> {
     let sees_addresses = view.rights.sees_addresses;
-    let cells = match (search.address(), search.text.as_deref()) {
-        (Some(address), _) if sees_addresses => {
-            let statement = include_str!("../../../sql/page/messages_by_address.sql");
-            let parameters = [
-                (&address as _, Type::TEXT),
-                (&search.before as _, Type::INT8),
-                (&most as _, Type::INT4),
-            ];
-            statements.all(statement, &parameters).await?
-        }
-        (None, Some(text)) if sees_addresses => {
-            let statement = include_str!("../../../sql/page/messages_by_key.sql");
-            let parameters = [
-                (&text as _, Type::TEXT),
-                (&search.before as _, Type::INT8),
-                (&most as _, Type::INT4),
-            ];
-            statements.all(statement, &parameters).await?
-        }
-        _ => {
-            let statement = match sees_addresses {
-                true => include_str!("../../../sql/page/messages.sql"),
-                false => include_str!("../../../sql/page/messages_monitor.sql"),
-            };
-            let parameters = [
-                (&search.before as _, Type::INT8),
-                (&search.state as _, Type::TEXT),
-                (&search.kind as _, Type::TEXT),
-                (&search.transport as _, Type::TEXT),
-                (&most as _, Type::INT4),
-            ];
-            statements.all(statement, &parameters).await?
-        }
-    };
-    let has_text = search.text.is_some() && sees_addresses;
-    let first = cells.first();
-    let next_before = first
-        .map(|cells| cells.maybe_number("next_before"))
-        .transpose()?
-        .flatten();
-    let searched_to = first
-        .map(|cells| cells.maybe("searched_to"))
-        .transpose()?
-        .flatten();
-    let more_waiting = match first {
-        Some(cells) if has_text && search.address().is_some() => cells.flag("more_waiting")?,
-        _ => false,
-    };
-    let mut rows = Vec::with_capacity(cells.len());
-    for cells in &cells {
-        if cells.maybe_number("id")?.is_some() {
-            rows.push(Row::read(cells, sees_addresses)?);
+    if search.address().is_some() && sees_addresses {
+        let found = walk(view, statements, search, By::Address, (most, until)).await?;
+        if !found.rows.is_empty() || found.next.is_some() {
+            return Ok(found);
         }
     }
-    let most = usize::try_from(most).unwrap_or_default();
-    let next = match rows.len() == most {
-        // One more than is shown.
-        true => rows.pop().and(rows.last()).map(|row| row.id),
-        false => next_before,
+    let by = match search.text.is_some() && sees_addresses {
+        true => By::Key,
+        false => By::Filter,
     };
-    add_waits(statements, &mut rows).await?;
-    Ok(Found {
-        rows,
-        next,
-        searched_to,
-        more_waiting,
-    })
+    walk(view, statements, search, by, (most, until)).await
+}
+
+async fn walk(
+    view: &View<'_>,
+    statements: &Statements<'_>,
+    search: &Search,
+    by: By,
+    (most, until): (usize, Instant),
+) -> Result<Found, Failure> {
+    let mut found = Found::default();
+    let mut before = search.before;
+    // A part may have mail of another one too: what is found by an index.
+    let mut seen = HashSet::new();
+    loop {
+        let wanted = most - found.rows.len();
+        let part = part(view, statements, search, by, (before, wanted)).await?;
+        let new = part.rows.into_iter().filter(|row| seen.insert(row.id));
+        found.rows.extend(new);
+        found.next = part.next;
+        found.searched_to = part.searched_to;
+        found.more_waiting |= part.more_waiting;
+        before = part.next;
+        if before.is_none() || found.rows.len() >= most || Instant::now() >= until {
+            break;
+        }
+    }
+    found.rows.sort_by_key(|row| Reverse(row.id));
+    found.by_key = matches!(by, By::Key) && !found.rows.is_empty();
+    Ok(found)
+}
+
+/// What one statement finds: it reads 20,000 mails at most.
+async fn part(
+    view: &View<'_>,
+    statements: &Statements<'_>,
+    search: &Search,
+    by: By,
+    (before, wanted): (Option<i64>, usize),
+) -> Result<Found, Failure> {
+    let sees_addresses = view.rights.sees_addresses;
+    // One more tells whether there are more.
+    let most = i32::try_from(wanted + 1).unwrap_or(i32::MAX);
+    let text = match by {
+        By::Address => search.address(),
+        _ => search.text.as_deref(),
+    };
+    let of_text = [
+        (&text as _, Type::TEXT),
+        (&before as _, Type::INT8),
+        (&most as _, Type::INT4),
+    ];
+    let of_filter = [
+        (&before as _, Type::INT8),
+        (&search.state as _, Type::TEXT),
+        (&search.kind as _, Type::TEXT),
+        (&search.transport as _, Type::TEXT),
+        (&most as _, Type::INT4),
+    ];
+    let (statement, parameters) = match (by, sees_addresses) {
+        (By::Address, _) => (
+            include_str!("../../../sql/page/messages_by_address.sql"),
+            &of_text[..],
+        ),
+        (By::Key, _) => (
+            include_str!("../../../sql/page/messages_by_key.sql"),
+            &of_text[..],
+        ),
+        (By::Filter, true) => (
+            include_str!("../../../sql/page/messages.sql"),
+            &of_filter[..],
+        ),
+        (By::Filter, false) => (
+            include_str!("../../../sql/page/messages_monitor.sql"),
+            &of_filter[..],
+        ),
+    };
+    let cells = statements.all(statement, parameters).await?;
+    let mut found = Found::default();
+    if let Some(first) = cells.first() {
+        found.next = first.maybe_number("next_before")?;
+        found.searched_to = first.maybe("searched_to")?;
+        found.more_waiting = matches!(by, By::Address) && first.flag("more_waiting")?;
+    }
+    for cells in &cells {
+        if cells.maybe_number("id")?.is_some() {
+            found.rows.push(Row::read(cells, sees_addresses)?);
+        }
+    }
+    if found.rows.len() > wanted {
+        found.rows.truncate(wanted);
+        found.next = found.rows.last().map(|row| row.id);
+        found.searched_to = None;
+    }
+    add_waits(statements, &mut found.rows).await?;
+    Ok(found)
 }
 
 /// Adds why scheduled mail waits.
@@ -128,10 +186,12 @@ async fn add_waits(statements: &Statements<'_>, rows: &mut [Row]) -> Result<(), 
 pub async fn show(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
     let search = Search::of(form, view.rights);
     let read = view.session.run(Access::Read, async |statements| {
-        let found = find(view, statements, &search, ROWS + 1).await?;
+        let until = Instant::now() + PAGE_TIME;
+        let found = find(view, statements, &search, (ROWS, until)).await?;
         let answer = match search.address() {
             Some(address) if view.rights.sees_addresses && search.before.is_none() => {
-                Some(Answer::find(statements, address, found.rows.first()).await?)
+                let rows = if found.by_key { &[] } else { &found.rows[..] };
+                Some(Answer::find(statements, address, rows).await?)
             }
             _ => None,
         };
@@ -185,21 +245,15 @@ pub async fn show(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
 /// The database cannot be used, or refuses a statement.
 pub async fn csv(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
     let search = Search::of(form, view.rights);
+    let most = usize::try_from(file::ROWS).unwrap_or_default();
     let read = view.session.run(Access::Read, async |statements| {
-        find(view, statements, &search, file::ROWS + 1).await
+        let until = Instant::now() + FILE_TIME;
+        find(view, statements, &search, (most, until)).await
     });
     let (found, _) = read.await?;
-    let heading = [
-        "id",
-        "state",
-        "kind",
-        "transport",
-        "subject",
-        "recipients",
-        "at",
-        "failed_attempts",
-        "why",
-    ];
+    let rest = found
+        .next
+        .map(|id| format!("incomplete: continues before id {id}"));
     let rows = found.rows.into_iter().map(|row| {
         vec![
             row.id.to_string(),
@@ -208,13 +262,30 @@ pub async fn csv(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
             row.transport,
             row.subject.unwrap_or_default(),
             row.recipients.join(", "),
+            row.cc.join(", "),
+            row.bcc.join(", "),
             row.at.unwrap_or_default(),
             row.failed_attempts.to_string(),
             row.why,
         ]
     });
-    Ok(file::file("messages.csv", &heading, rows))
+    Ok(file::file_until("messages.csv", &COLUMNS, rows, rest))
 }
+
+/// The heading of the file.
+const COLUMNS: [&str; 11] = [
+    "id",
+    "state",
+    "kind",
+    "transport",
+    "subject",
+    "recipients",
+    "cc",
+    "bcc",
+    "at",
+    "failed_attempts",
+    "why",
+];
 
 /// What is there instead of rows.
 fn nothing(search: &Search, found: &Found, kept: &str, clock: &Clock, is_first: bool) -> Markup {
@@ -224,7 +295,7 @@ fn nothing(search: &Search, found: &Found, kept: &str, clock: &Clock, is_first: 
     }
     match (&search.text, search.is_filter()) {
         (Some(text), _) => {
-            let title = format!("Nothing found for “{text}”");
+            let title = format!("Nothing found for “{}”", one_way(text));
             let why = html! {
                 "Searched: recipients, Cc and Bcc, or keys, of all mail that waits, and of mail that ended in the last "
                 (kept) ". What ended before has been deleted (mailroom.retention)."

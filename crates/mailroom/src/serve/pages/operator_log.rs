@@ -79,14 +79,14 @@ fn table(view: &View<'_>, rows: &[Cells], clock: &Clock) -> Result<Markup, Failu
                 @for row in rows {
                     tr {
                         td class="side nowrap" { (maybe_time(row.maybe("at")?.as_deref(), clock)) }
-                        th scope="row" class="first" { strong { (row.text("role")?) } }
+                        th scope="row" class="first" { strong { bdi { (row.text("role")?) } } }
                         td { (word(&row.text("action")?)) }
                         td data-label="message" {
                             @if let Some(id) = row.maybe_number("outbox_id")? {
                                 a data-row href=(view.path(&format!("messages/{id}"))) { (id) }
                             } @else { "–" }
                         }
-                        td class="any" { (details(&row.text("detail")?)) }
+                        td class="any" { bdi { (details(&row.text("detail")?)) } }
                     }
                 }
             }
@@ -116,7 +116,7 @@ fn details(detail: &str) -> String {
     let pair = |(name, value): (&String, &serde_json::Value)| {
         let value = match value {
             serde_json::Value::String(text) => text.clone(),
-            // Numbers stay as they are written.
+            // Of whole numbers, as all of ours are, what is written is what was stored.
             other => other.to_string(),
         };
         (!value.is_empty() && value != "null")
@@ -134,7 +134,16 @@ fn details(detail: &str) -> String {
 /// # Errors
 /// The database cannot be used, or refuses a statement.
 pub async fn csv(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
-    let (rows, _) = find(view, form, file::ROWS).await?;
+    let (mut rows, _) = find(view, form, file::ROWS + 1).await?;
+    let most = usize::try_from(file::ROWS).unwrap_or_default();
+    let rest = match (rows.len() > most, rows.get(most - 1)) {
+        (true, Some(last)) => Some(format!(
+            "incomplete: continues before id {}",
+            last.number("id")?
+        )),
+        _ => None,
+    };
+    rows.truncate(most);
     let heading = ["at", "role", "action", "message", "detail"];
     let mut lines = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -147,5 +156,10 @@ pub async fn csv(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
             row.text("detail")?,
         ]);
     }
-    Ok(file::file("log.csv", &heading, lines.into_iter()))
+    Ok(file::file_until(
+        "log.csv",
+        &heading,
+        lines.into_iter(),
+        rest,
+    ))
 }

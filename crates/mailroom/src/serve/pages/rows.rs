@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Clock, Failure};
 use crate::serve::layout::View;
-use crate::serve::words::{breakable, maybe_time, number, state};
+use crate::serve::words::{breakable, maybe_time, number, some_of, state};
 
 /// A row of the list.
 pub struct Row {
@@ -15,7 +15,8 @@ pub struct Row {
     pub transport: String,
     pub subject: Option<String>,
     pub recipients: Vec<String>,
-    pub recipient_count: i64,
+    pub cc: Vec<String>,
+    pub bcc: Vec<String>,
     /// When it ended, is due, or was scheduled.
     pub at: Option<String>,
     pub failed_attempts: i64,
@@ -29,13 +30,13 @@ impl Row {
     /// # Errors
     /// A column cannot be read.
     pub fn read(cells: &Cells, sees_addresses: bool) -> Result<Self, Failure> {
-        let (subject, recipients, recipient_count) = match sees_addresses {
-            true => (
-                cells.maybe("subject")?,
-                cells.list("recipients")?,
-                cells.number("recipient_count")?,
-            ),
-            false => (None, Vec::new(), 0),
+        let list = |name: &str| match sees_addresses {
+            true => cells.list(name),
+            false => Ok(Vec::new()),
+        };
+        let subject = match sees_addresses {
+            true => cells.maybe("subject")?,
+            false => None,
         };
         let state = cells.text("state")?;
         let last_error = cells.text("last_error")?;
@@ -55,8 +56,9 @@ impl Row {
             failed_attempts: cells.number("failed_attempts")?,
             state,
             subject,
-            recipients,
-            recipient_count,
+            recipients: list("recipients")?,
+            cc: list("cc")?,
+            bcc: list("bcc")?,
             at,
             why,
         })
@@ -81,13 +83,13 @@ pub fn table(view: &View<'_>, rows: &[Row], clock: &Clock) -> Markup {
                 @for row in rows {
                     tr {
                         th scope="row" class="what" {
-                            a data-row href=(view.path(&format!("messages/{}", row.id))) { (title(row)) }
-                            @if row.recipient_count > 0 { small { (recipients(row)) } }
+                            a data-row href=(view.path(&format!("messages/{}", row.id))) { bdi { (title(row)) } }
+                            @if !row.recipients.is_empty() { small { (some_of(&row.recipients, row.cc.len() + row.bcc.len())) } }
                         }
                         td class="first" { (state(&row.state, &row.why)) }
                         td class="side nowrap" { (maybe_time(row.at.as_deref(), clock)) }
                         td class="meta" { (breakable(&row.kind)) }
-                        td class="meta" { (row.transport) }
+                        td class="meta" { bdi { (row.transport) } }
                         td class="meta num" {
                             @if row.failed_attempts > 0 {
                                 (number(row.failed_attempts)) span class="unit" { " failed" }
@@ -101,19 +103,10 @@ pub fn table(view: &View<'_>, rows: &[Row], clock: &Clock) -> Markup {
 }
 
 /// What a message is called: its subject, if it is known.
-fn title(row: &Row) -> String {
+pub fn title(row: &Row) -> String {
     match &row.subject {
         Some(subject) if !subject.is_empty() => subject.clone(),
         _ if row.kind.is_empty() => format!("Message {}", row.id),
         _ => format!("Message {} ({})", row.id, row.kind),
-    }
-}
-
-fn recipients(row: &Row) -> String {
-    let more = row.recipient_count - i64::try_from(row.recipients.len()).unwrap_or(0);
-    let named = row.recipients.join(", ");
-    match more {
-        ..=0 => named,
-        _ => format!("{named} and {more} more"),
     }
 }

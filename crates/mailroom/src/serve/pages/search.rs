@@ -1,12 +1,13 @@
 //! What of the messages is looked for: the form above the list.
 
+use mailroom_core::address;
 use maud::{Markup, html};
 
 use crate::serve::connection::{Failure, Statements};
 use crate::serve::form::{Form, query};
 use crate::serve::layout::View;
 use crate::serve::rights::Rights;
-use crate::serve::words::STATES;
+use crate::serve::words::{STATES, one_way};
 
 /// What is looked for.
 #[derive(Clone, Debug, Default)]
@@ -32,11 +33,18 @@ impl Search {
         }
     }
 
-    /// The address that is looked for.
+    /// The address that is looked for, without the name of its person. The ids of providers may look like one; a
+    /// message_id, as programs write it before a domain, does not.
     pub fn address(&self) -> Option<&str> {
-        self.text
-            .as_deref()
-            .filter(|text| text.contains('@') && !text.ends_with('@'))
+        let text = self.text.as_deref()?;
+        let bare = match text
+            .strip_suffix('>')
+            .and_then(|rest| rest.rsplit_once('<'))
+        {
+            Some((_, address)) => address.trim(),
+            None => text,
+        };
+        (address::key(bare).is_ok() && !has_uuid(bare)).then_some(bare)
     }
 
     /// Whether it leaves any mail out.
@@ -63,6 +71,17 @@ impl Search {
             ("before", &before),
         ])
     }
+}
+
+/// Whether a text has a UUID in it, with its hyphens.
+fn has_uuid(text: &str) -> bool {
+    let is_uuid = |octets: &[u8]| {
+        octets.iter().enumerate().all(|(at, octet)| match at {
+            8 | 13 | 18 | 23 => *octet == b'-',
+            _ => octet.is_ascii_hexdigit(),
+        })
+    };
+    text.as_bytes().windows(36).any(is_uuid)
 }
 
 /// Kinds and transports to choose from.
@@ -138,10 +157,40 @@ fn choice(label: &str, name: &str, values: &[(&str, &str)], chosen: Option<&str>
             select id={ "f-" (name) } name=(name) {
                 option value="" { "Any" }
                 @for (value, word) in values {
-                    option value=(value) selected[chosen == Some(*value)] { (word) }
+                    option value=(value) selected[chosen == Some(*value)] { (one_way(word)) }
                 }
-                @if let Some(other) = other { option value=(other) selected { (other) } }
+                @if let Some(other) = other { option value=(other) selected { (one_way(other)) } }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_told_from_an_id() {
+        let uuid = "01900000-0000-7000-8000-000000000000";
+        for (text, expected) in [
+            ("ann@example.com", Some("ann@example.com")),
+            ("Ann Lee <ann@example.com>", Some("ann@example.com")),
+            ("\"Lee, Ann\" < Ann@Example.com >", Some("Ann@Example.com")),
+            ("<ann@example.com>", Some("ann@example.com")),
+            ("grüße@exämple.com", Some("grüße@exämple.com")),
+            ("ann@", None),
+            ("@example.com", None),
+            ("ann", None),
+            ("999,999", None),
+            (&format!("<{uuid}@example.com>"), None),
+            (&format!("Message-ID: <{uuid}@example.com>"), None),
+            (&format!("{uuid}@shop"), None),
+        ] {
+            let search = Search {
+                text: Some(text.to_owned()),
+                ..Search::default()
+            };
+            assert_eq!(search.address(), expected, "{text}");
         }
     }
 }

@@ -1,122 +1,99 @@
-//! What became of a message, in a sentence.
+//! What became of a mail, in a sentence: of a message on its page, and of the last one to an address.
 
 use maud::{Markup, html};
 
-use super::Message;
+use crate::serve::cells::Cells;
 use crate::serve::connection::{Clock, Failure};
 use crate::serve::words::{deliverer, maybe_time};
 
-impl Message {
-    /// What became of it, in a sentence.
-    pub(super) fn verdict(&self, clock: &Clock) -> Result<Markup, Failure> {
-        let cells = &self.cells;
-        let at = |name: &str| -> Result<Markup, Failure> {
-            Ok(maybe_time(cells.maybe(name)?.as_deref(), clock))
-        };
-        let last_error = cells.text("last_error")?;
-        let transport = cells.text("transport")?;
-        let by = if transport.is_empty() {
-            "a client"
-        } else {
-            &transport
-        };
-        let used = self.link("link_used_at")?;
-        let reported = self.reported()?;
-        let (class, first, second) = match self.state.as_str() {
-            "sent" if used.is_some() => (
-                "good",
-                html! { "Accepted by " (by) " at " (at("ended_at")?) "; its link was used at " (maybe_time(used.as_deref(), clock)) "." },
-                "Only the reader of the mail has the link.".to_owned(),
-            ),
-            "sent" => {
-                let accepted = html! { "Accepted by " (by) " at " (at("ended_at")?) };
-                let (class, told) = match reported.as_ref().map(|(outcome, _)| outcome.as_str()) {
-                    Some("delivered") => ("good", "Delivered: the recipient's server took it"),
-                    Some("bounced") => ("bad", "Bounced: the recipient's server refused it"),
-                    Some("complained") => ("warning", "Delivered, and called spam"),
-                    _ => ("", ""),
-                };
-                let (first, second) = match reported {
-                    // Of others it may not be true.
-                    Some((_, at)) if !told.is_empty() && self.is_to_one()? => (
-                        html! { (told) " at " (maybe_time(at.as_deref(), clock)) "." },
-                        html! { (accepted) "." },
-                    ),
-                    Some(_) => (
-                        html! { (accepted) "." },
-                        html! { "See below for what was reported." },
-                    ),
-                    None => (
-                        html! { (accepted) "." },
-                        html! { "What the recipient's server did with it has not been reported." },
-                    ),
-                };
-                let class = if self.is_to_one()? { class } else { "" };
-                return Ok(verdict(class, &first, &second));
-            }
-            "claimed" => (
-                "sending",
-                html! { "Being sent by " (deliverer(&cells.text("claimed_by")?)) " since " (at("claimed_at")?) "." },
-                "If it is not settled by the end of its lease, it is tried again.".to_owned(),
-            ),
-            "error" => (
-                "failed bad",
-                html! { "Failed at " (at("ended_at")?) ": " (last_error) },
-                "It will not be tried again by itself.".to_owned(),
-            ),
-            "scheduled" => {
-                let (reason, until) = match &self.waits {
-                    Some(waits) => (waits.text("reason")?, waits.maybe("until")?),
-                    None => (String::new(), None),
-                };
-                let first = html! {
-                    "Waits: " (reason)
-                    @if until.is_some() { ", until " (maybe_time(until.as_deref(), clock)) } "."
-                };
-                let second = if last_error.is_empty() {
-                    String::new()
-                } else {
-                    format!("Last error: {last_error}")
-                };
-                ("waits", first, second)
-            }
-            other => (
-                "warning",
-                html! { "Not sent: " (other) " at " (at("ended_at")?) "." },
-                last_error,
-            ),
-        };
-        Ok(verdict(class, &first, &html! { (second) }))
-    }
+/// A sentence, another one, and how good it is: a class of the style sheet.
+pub struct Verdict {
+    pub class: &'static str,
+    pub first: Markup,
+    pub second: Markup,
+}
 
-    /// Whether one address is all that it went to, as far as the role sees.
-    fn is_to_one(&self) -> Result<bool, Failure> {
-        let mut addresses = 0;
-        for name in ["recipients", "cc", "bcc"] {
-            let list = self.cells.list(name).or(Ok::<_, Failure>(Vec::new()))?;
-            addresses += list.len();
-        }
-        Ok(addresses == 1)
-    }
+/// Why a mail waits, and until when.
+#[derive(Default)]
+pub struct Wait {
+    pub reason: String,
+    pub until: Option<String>,
+}
 
-    /// The newest event of the provider that says what became of it.
-    fn reported(&self) -> Result<Option<(String, Option<String>)>, Failure> {
-        let telling = ["delivered", "bounced", "complained", "deferred", "rejected"];
-        for row in self.history.iter().rev() {
-            let outcome = row.text("outcome")?;
-            if telling.contains(&outcome.as_str()) {
-                return Ok(Some((outcome, row.maybe("ended_at")?)));
-            }
+impl Wait {
+    fn shown(&self, clock: &Clock) -> Markup {
+        // What is paused need not go on when it is probed.
+        let when = match self.reason.contains("transport is") {
+            true => "the next probe is at",
+            false => "until",
+        };
+        html! {
+            (self.reason)
+            @if self.until.is_some() { ", " (when) " " (maybe_time(self.until.as_deref(), clock)) }
         }
-        Ok(None)
     }
 }
 
-fn verdict(class: &str, first: &Markup, second: &Markup) -> Markup {
-    html! {
-        div class={ "verdict " (class) } id="verdict" data-live {
-            p { (first) }
-            @if !second.0.is_empty() { p { (second) } }
-        }
+/// Of the state of a mail, whose name is `what`, as far as mailroom knows by itself.
+pub fn of_state(
+    what: &Markup,
+    cells: &Cells,
+    wait: &Wait,
+    clock: &Clock,
+) -> Result<Verdict, Failure> {
+    let at = |name: &str| -> Result<Markup, Failure> {
+        Ok(maybe_time(cells.maybe(name)?.as_deref(), clock))
+    };
+    let error = cells.text("last_error")?;
+    let state = cells.text("state")?;
+    let (class, first, second) = match state.as_str() {
+        "sent" => (
+            "",
+            html! { (what) " was accepted by " (by(cells)?) " at " (at("ended_at")?) "." },
+            html! {},
+        ),
+        "claimed" => (
+            "sending",
+            html! { (what) " is being sent by " (deliverer(&cells.text("claimed_by")?)) " since " (at("claimed_at")?) "." },
+            html! { "If it is not settled by the end of its lease, it is tried again." },
+        ),
+        "error" => (
+            "failed bad",
+            html! { (what) " failed at " (at("ended_at")?) ": " bdi { (error) } },
+            html! { "It will not be tried again by itself." },
+        ),
+        "scheduled" => (
+            "waits",
+            html! { (what) " waits: " (wait.shown(clock)) "." },
+            html! { @if !error.is_empty() { "Last error: " bdi { (error) } } },
+        ),
+        other => (
+            "warning",
+            html! { (what) " was not sent: it is " (other) " since " (at("ended_at")?) "." },
+            html! { bdi { (error) } },
+        ),
+    };
+    Ok(Verdict {
+        class,
+        first,
+        second,
+    })
+}
+
+/// Of a mail whose link was used.
+pub fn of_used_link(what: &Markup, used: &str, clock: &Clock) -> Verdict {
+    Verdict {
+        class: "good",
+        first: html! { (what) " arrived: its link was used at " (maybe_time(Some(used), clock)) "." },
+        second: html! { "Only the reader of the mail has the link." },
     }
+}
+
+/// By whom a mail is sent.
+pub fn by(cells: &Cells) -> Result<String, Failure> {
+    let transport = cells.text("transport")?;
+    Ok(match transport.is_empty() {
+        true => "a client of the database".to_owned(),
+        false => transport,
+    })
 }
