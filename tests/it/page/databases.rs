@@ -169,7 +169,7 @@ fn the_policies_of_an_application_apply() {
             .replace("theirs@example.com\"", "")
             .replace("theirs@example.com”", "");
         assert!(!body.contains("theirs"), "{within}: {}", words(&body));
-        if within != "" && !within.contains("theirs") {
+        if !within.is_empty() && !within.contains("theirs") {
             assert!(body.contains("mine"), "{within}: {}", words(&body));
         }
     }

@@ -76,7 +76,9 @@ const BUTTONS: [(&str, &str); 6] = [
 ];
 
 /// What is posted, with its fields, and the roles that may: an application cancels its own mail, of which there is none here.
-const ACTS: [(&str, &[(&str, &str)], &str); 14] = [
+type Fields = &'static [(&'static str, &'static str)];
+
+const ACTS: [(&str, Fields, &str); 14] = [
     (
         "messages/1/reschedule",
         &[("send_at", "2031-01-01T00:00")],

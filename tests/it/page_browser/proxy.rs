@@ -73,7 +73,7 @@ fn read(stream: &mut TcpStream) -> std::io::Result<Option<(String, Vec<u8>)>> {
         let mut line = String::new();
         match reader.read_line(&mut line)? {
             0 if head.is_empty() => return Ok(None),
-            0 | 1 | 2 => break,
+            0..=2 => break,
             _ => head.push_str(&line),
         }
     }
