@@ -57,7 +57,7 @@ fn a_page_follows_the_database_and_keeps_focus_and_scroll() {
         {"evaluate": "scrollTo(0, 150), null"},
         {"evaluate": PLACE},
         {"meanwhile": 1},
-        {"wait": "#rows a:text-is('Fresh news')"},
+        {"wait": "#rows a:has-text('Fresh news')"},
         {"evaluate": PLACE},
         {"press": "r"},
         {"read": "#live-text"},
@@ -65,7 +65,7 @@ fn a_page_follows_the_database_and_keeps_focus_and_scroll() {
         {"pause": 6000},
         {"evaluate": "document.querySelectorAll('#rows a').length"},
         {"press": "r"},
-        {"wait": "#rows a:text-is('While it was paused')"},
+        {"wait": "#rows a:has-text('While it was paused')"},
         {"read": "#live-text"},
     ]);
     let mut before = scene.lines("SELECT count(*)::text FROM outbox").remove(0);

@@ -11,8 +11,8 @@ use super::{QUIET, create_roles, rows, run};
 /// Ended and waiting mail of the large database: more waits, and more has failed, than a statement may read.
 const ENDED: i64 = 200_000;
 const WAITING: i64 = 30_000;
-/// What a statement may read of outbox: 20,000 rows that it searches, and those that it shows.
-const MOST: f64 = 20_100.0;
+/// What a statement may read of outbox: 20,000 rows that it searches, and those that it shows, which it reads again.
+const MOST: f64 = 20_200.0;
 
 /// A database whose statistics are of forty mails.
 fn fill(client: &mut Client) {

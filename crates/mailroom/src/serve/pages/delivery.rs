@@ -196,7 +196,7 @@ fn worker(
                     @if view.rights.may_pause {
                         @if pause.is_some() { (view.button("delivery/resume", "small", "Resume", &[])) }
                         @else {
-                            (view.question("delivery/pause", "Pause", "No further mail is sent, by the worker and by mailroom send, until somebody resumes it.", &[]))
+                            (view.question("delivery/pause", "Pause", "No further mail is sent, by the worker and by mailroom send, until it is resumed.", &[]))
                         }
                     }
                 }

@@ -17,7 +17,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Of a recipient, whoever and of how many it is: the class, and a sentence.
+    /// Of some recipient, one of any number: the class, and a sentence.
     pub fn of_any(&self) -> (&'static str, String) {
         let class = if self.class == "good" { "" } else { self.class };
         (class, format!("Reported of a recipient: {}.", self.counted))
@@ -115,7 +115,7 @@ fn rank(kind: &Kind) -> (u8, usize) {
     (badness, at.unwrap_or(KINDS.len()))
 }
 
-/// The worst of several names, whoever the recipients are.
+/// The worst of several names, of any recipients.
 pub fn worst<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'static Kind> {
     names.filter_map(of).min_by_key(|kind| rank(kind))
 }
