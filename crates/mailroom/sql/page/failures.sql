@@ -15,7 +15,7 @@ WITH errors AS MATERIALIZED (
         e.id, e.kind::text AS kind, coalesce(a.transport, e.transport)::text AS transport, a.outcome, a.response_code,
         left(coalesce(a.error, e.last_error), 120) AS error,
         -- Of the first recipient.
-        substring((@extschema@._search_keys(e.recipients))[1] FROM '@(.*)$') AS domain,
+        substring((@extschema@._search_keys(e.recipients::text[]))[1] FROM '@(.*)$') AS domain,
         e.ended_at
     FROM errors e
     LEFT JOIN LATERAL (

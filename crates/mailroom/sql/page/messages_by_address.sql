@@ -5,7 +5,7 @@ WITH hits AS MATERIALIZED (
     -- Without an order, so that the primary key does not fit.
     SELECT o.id
     FROM @extschema@.outbox o
-    WHERE @extschema@._search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)]
+    WHERE @extschema@._search_keys(o.recipients::text[] || o.cc::text[] || o.bcc::text[]) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)]
       AND o.ended_at IS NOT NULL
     LIMIT 4001
 ), walk AS MATERIALIZED (
@@ -17,7 +17,7 @@ WITH hits AS MATERIALIZED (
     ) t (is_long, before)
 ), live AS MATERIALIZED (
     (
-        SELECT o.id, @extschema@._search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)] AS is_hit
+        SELECT o.id, @extschema@._search_keys(o.recipients::text[] || o.cc::text[] || o.bcc::text[]) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)] AS is_hit
         FROM @extschema@.outbox o
         WHERE o.state = 'claimed'
           -- Always true, and the planner does not know it: it expects few rows and reads the index in its order, up to the limit.
@@ -29,7 +29,7 @@ WITH hits AS MATERIALIZED (
     )
     UNION ALL
     (
-        SELECT o.id, @extschema@._search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)] AS is_hit
+        SELECT o.id, @extschema@._search_keys(o.recipients::text[] || o.cc::text[] || o.bcc::text[]) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)] AS is_hit
         FROM @extschema@.outbox o
         WHERE o.state = 'scheduled'
           -- As above.
@@ -69,7 +69,7 @@ WITH hits AS MATERIALIZED (
         OFFSET 0
     ) o
     WHERE w.is_long
-      AND @extschema@._search_keys(o.recipients || o.cc || o.bcc) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)]
+      AND @extschema@._search_keys(o.recipients::text[] || o.cc::text[] || o.bcc::text[]) COLLATE "C" @> ARRAY[@extschema@.mailroom_address_key($1::text)]
 )
 SELECT
     m.id,
