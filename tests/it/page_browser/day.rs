@@ -83,15 +83,15 @@ fn support_finds_and_acts_by_clicks_and_all_is_recorded() {
     let texts = texts(&seen);
     let expected = [
         "“Your invoice 1043”, was delivered at",
-        "Delivered: the recipient's server took it at",
+        "This message was delivered. The recipient's server took it.",
         "Delivered: the recipient's server took it",
         &format!("Message {invoice} is sent again: this is its copy."),
         "Your invoice 1043",
         "“Your invoice 1031”, bounced at",
-        "Bounced: the recipient's server refused it at",
+        "This message bounced. The recipient's server refused it.",
         "Retried. It is due now.",
         "Cancelled.",
-        "Not sent: cancelled",
+        "This message was not sent: it is cancelled",
         "Rescheduled.",
         "Danke für Ihre Bestellung 1043",
         "700",
@@ -231,7 +231,7 @@ fn the_core_works_by_keys_alone() {
     let seen = scene.browser("keys").run(&steps);
     seen.assert_sound();
     let texts = texts(&seen);
-    let expected = ["See you on Friday", "Cancelled.", "Not sent", "main"];
+    let expected = ["See you on Friday", "Cancelled.", "was not sent", "main"];
     for (text, expected) in texts.iter().zip(expected) {
         assert!(text.contains(expected), "{texts:#?}");
     }

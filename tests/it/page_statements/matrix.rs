@@ -167,7 +167,7 @@ pub const STATEMENTS: &[(&str, Role, &[&str])] = &[
     ("waits", Monitor, &["'{200001,200002,220000}'"]),
 ];
 
-/// Columns of `rights`, each with a statement that whoever has it may run.
+/// Columns of `rights`, each with a statement that a role with it may run.
 pub const RIGHTS: &[(&str, &str)] = &[
     ("sees_mail", "messages_monitor"),
     ("sees_addresses", "messages"),
