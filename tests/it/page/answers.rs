@@ -32,7 +32,7 @@ fn a_bounce_is_not_hidden_by_what_came_of_others() {
     assert!(said.contains("“To two”, bounced at"), "{said}");
     let said = words(&support.page("messages?q=ok@example.com"));
     assert!(said.contains("“To two”, was delivered at"), "{said}");
-    // Of somebody whom no event names, nothing is said.
+    // Of a person whom no event names, nothing is said.
     scene
         .client
         .batch_execute("DELETE FROM delivery_events WHERE recipient = 'ok@example.com'")

@@ -1,4 +1,4 @@
-//! Links and codes of mail that is still to be sent are on no page, whoever looks.
+//! Links and codes of mail that is still to be sent are on no page, for any role.
 
 use std::collections::{BTreeSet, VecDeque};
 
