@@ -45,7 +45,7 @@ fn only_known_hosts_are_answered() {
         ] {
             assert_eq!(ask(path, &[other]), 421, "{other} {path}");
         }
-        // Whoever watches the program reaches it by its address.
+        // What watches the program reaches it by its address.
         assert_eq!(ask("/-/health", &[other]), 200, "{other}");
     }
     assert_eq!(ask("/app/login", &[]), 400);
