@@ -56,6 +56,15 @@ impl Log {
         self.write("WARNING", message, detail, hint);
     }
 
+    /// Writes at level WARNING what a [`Throttle`] has let through, after so many lines that it has not.
+    pub fn warn_after(&self, message: &str, left_out: u64) {
+        let detail = match left_out {
+            0 => String::new(),
+            _ => format!("Since the last such line, {left_out} more were left out."),
+        };
+        self.warn(message, &detail, "");
+    }
+
     /// Writes a line of the job runner.
     pub fn line(&self, line: &LogLine) {
         match line {

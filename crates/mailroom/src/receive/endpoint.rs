@@ -255,11 +255,7 @@ impl Endpoint {
         let throttle = refusals.entry(transport.to_owned()).or_default();
         if let Some(left_out) = throttle.pass(Instant::now()) {
             let what = format!("transport \"{transport}\": {what}");
-            let detail = match left_out {
-                0 => String::new(),
-                _ => format!("Since the last such line, {left_out} more were left out."),
-            };
-            self.log.warn(&what, &detail, "");
+            self.log.warn_after(&what, left_out);
         }
     }
 }

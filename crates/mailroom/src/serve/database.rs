@@ -60,13 +60,9 @@ impl Database {
 
     /// Writes a warning, at most one a minute.
     pub fn warn(&self, what: &str, reason: &str) {
-        let left_out = self.failures.borrow_mut().pass(Instant::now());
-        let detail = match left_out {
-            None => return,
-            Some(0) => String::new(),
-            Some(more) => format!("Since the last such line, {more} more were left out."),
-        };
-        self.log.warn(&format!("{what}: {reason}"), &detail, "");
+        if let Some(left_out) = self.failures.borrow_mut().pass(Instant::now()) {
+            self.log.warn_after(&format!("{what}: {reason}"), left_out);
+        }
     }
 
     /// Connects as a role.

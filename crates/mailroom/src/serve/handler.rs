@@ -10,7 +10,7 @@ use std::time::Duration;
 use hyper::header::{ALLOW, HeaderMap, HeaderValue, REFRESH};
 use hyper::{Method, StatusCode};
 use mailroom_core::mask::mask_error;
-use maud::html;
+use maud::{Markup, html};
 use tokio::task::spawn_local;
 
 use super::connection::Failure;
@@ -80,11 +80,20 @@ struct Asked<'a> {
     theme: Option<&'a str>,
     headers: &'a HeaderMap,
     peer: IpAddr,
-    /// Whether a person sees the answer: it is asked for by GET, and not by a page that renews itself.
-    takes_notices: bool,
+    method: &'a Method,
 }
 
 impl Asked<'_> {
+    /// Whether it is of a page that renews itself.
+    fn is_renewal(&self) -> bool {
+        self.headers.contains_key(RENEWAL)
+    }
+
+    /// Whether a person sees the answer.
+    fn takes_notices(&self) -> bool {
+        self.method == Method::GET && !self.is_renewal()
+    }
+
     /// The path within the database, with its query.
     fn here(&self) -> String {
         match self.query.is_empty() {
@@ -150,7 +159,7 @@ impl Pages {
             theme,
             headers: &whole.headers,
             peer,
-            takes_notices: method == Method::GET && !whole.headers.contains_key(RENEWAL),
+            method: &method,
         };
         match (&method, route::page(within), route::act(within)) {
             (&Method::GET | &Method::HEAD, Some(route), _) => self.get(&asked, route).await,
@@ -177,8 +186,7 @@ impl Pages {
     }
 
     async fn get(&self, asked: &Asked<'_>, route: Route) -> Answer {
-        let is_renewal = asked.headers.contains_key(RENEWAL);
-        let session = self.session(asked, is_renewal);
+        let session = self.session(asked, asked.is_renewal());
         if route == Route::LogIn {
             return match session {
                 Some(_) => see_other(&self.site.path(&asked.database.label, "")),
@@ -219,7 +227,7 @@ impl Pages {
         .await
         {
             Ok(Shown::Page(page, clock)) => {
-                let notice = match asked.takes_notices {
+                let notice = match asked.takes_notices() {
                     true => session.take_notice(asked.within),
                     false => None,
                 };
@@ -245,8 +253,7 @@ impl Pages {
         }
         let body = pages::log_in::choice(&self.site, &self.assets, &self.databases);
         let title = "Databases · mailroom";
-        let page = document(&self.site, &self.assets, theme, (title, "0"), &body, true);
-        html(StatusCode::OK, page)
+        self.alone(theme, StatusCode::OK, title, &body)
     }
 
     fn unknown(&self) -> Answer {
@@ -259,8 +266,13 @@ impl Pages {
             }
         };
         let title = "No such page · mailroom";
-        let page = document(&self.site, &self.assets, None, (title, "0"), &body, true);
-        html(StatusCode::NOT_FOUND, page)
+        self.alone(None, StatusCode::NOT_FOUND, title, &body)
+    }
+
+    /// A page without menu and foot, which does not renew itself.
+    fn alone(&self, theme: Option<&str>, status: StatusCode, title: &str, body: &Markup) -> Answer {
+        let page = document(&self.site, &self.assets, theme, (title, "0"), body, true);
+        html(status, page)
     }
 
     /// The page after a failure: it tries again by itself while the database is away.
@@ -309,15 +321,7 @@ impl Pages {
         let here = asked.here();
         let body = pages::log_in::failed(&self.site, asked.database, session, &notice, &here);
         let title = format!("{} · mailroom", notice.message);
-        let page = document(
-            &self.site,
-            &self.assets,
-            asked.theme,
-            (&title, "0"),
-            &body,
-            true,
-        );
-        let answer = html(status, page);
+        let answer = self.alone(asked.theme, status, &title, &body);
         match status {
             // A browser heeds it, with and without scripts.
             StatusCode::SERVICE_UNAVAILABLE => with(answer, REFRESH, HeaderValue::from_static("5")),

@@ -152,14 +152,14 @@ impl Session {
 pub struct Sessions(RefCell<HashMap<[u8; 32], Rc<Session>>>);
 
 impl Sessions {
-    /// Begins a session; returns it and the value of its cookie.
+    /// Begins a session; returns the value of its cookie, or `None` if the system has no random bytes.
     pub fn begin(
         &self,
         database: Rc<Database>,
         role: &str,
         password: Zeroizing<String>,
         (connection, rights): (Connection, Rc<Rights>),
-    ) -> Option<(Rc<Session>, String)> {
+    ) -> Option<String> {
         let (id, csrf) = (random()?, random()?);
         let now = Instant::now();
         let session = Rc::new(Session {
@@ -186,8 +186,8 @@ impl Sessions {
                 all.remove(&key);
             }
         }
-        all.insert(key(&id), Rc::clone(&session));
-        Some((session, id))
+        all.insert(key(&id), session);
+        Some(id)
     }
 
     /// The session of this cookie in this database. A page that renews itself is no use of it, unless it stays on a screen.

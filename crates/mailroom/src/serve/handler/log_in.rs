@@ -8,13 +8,12 @@ use hyper::header::{HeaderValue, RETRY_AFTER, SET_COOKIE};
 use mailroom_core::line::quoted;
 use zeroize::Zeroizing;
 
-use super::{Asked, Pages, RENEWAL, error};
+use super::{Asked, Pages, error};
 use crate::http_server::{Answer, with};
 use crate::serve::database::Database;
 use crate::serve::form::Form;
-use crate::serve::layout::document;
 use crate::serve::pages;
-use crate::serve::response::{html, plain, see_other};
+use crate::serve::response::{plain, see_other};
 use crate::serve::route;
 use crate::serve::sessions::{Notice, Session};
 use crate::serve::site::encoded;
@@ -52,11 +51,7 @@ impl Pages {
                         asked.peer,
                         refused.reason
                     );
-                    let detail = match left_out {
-                        0 => String::new(),
-                        _ => format!("Since the last such line, {left_out} more were left out."),
-                    };
-                    database.log.warn(&what, &detail, "");
+                    database.log.warn_after(&what, left_out);
                 }
                 let notice = Notice {
                     hint: refused.hint,
@@ -76,7 +71,7 @@ impl Pages {
         let begun = self
             .sessions
             .begin(Rc::clone(database), role, password, logged_in);
-        let Some((_, id)) = begun else {
+        let Some(id) = begun else {
             self.log.warn("the system has no random bytes", "", "");
             return plain(StatusCode::SERVICE_UNAVAILABLE, "try again later\n");
         };
@@ -107,7 +102,7 @@ impl Pages {
 
     /// Leads to the log-in, and from there back. A page that renews itself is told to reload.
     pub(super) fn to_log_in(&self, asked: &Asked<'_>) -> Answer {
-        if asked.headers.contains_key(RENEWAL) {
+        if asked.is_renewal() {
             return plain(StatusCode::UNAUTHORIZED, "the session has ended\n");
         }
         let here = asked.here();
@@ -135,14 +130,6 @@ impl Pages {
             is_only,
         );
         let title = format!("Log in · {} · mailroom", asked.database.label);
-        let page = document(
-            &self.site,
-            &self.assets,
-            asked.theme,
-            (&title, "0"),
-            &body,
-            true,
-        );
-        html(status, page)
+        self.alone(asked.theme, status, &title, &body)
     }
 }

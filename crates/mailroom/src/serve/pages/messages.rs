@@ -199,22 +199,21 @@ pub async fn show(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
             .one(include_str!("../../../sql/page/retention.sql"), &[])
             .await?
             .seconds("retention")?;
-        Ok((
-            found,
-            answer,
-            retention,
-            Choices::find(view, statements).await?,
-        ))
+        // A search finds its mail in all states.
+        let choices = match search.text {
+            Some(_) => None,
+            None => Some(Choices::find(view, statements).await?),
+        };
+        Ok((found, answer, retention, choices))
     });
     let ((found, answer, retention, choices), clock) = read.await?;
     let kept = retention.map_or_else(|| "a while".to_owned(), span);
     let is_first = search.before.is_none();
     let main = html! {
         div class="head" { h1 { "Messages" } }
-        // A search finds its mail in all states.
-        @if search.text.is_none() { (filters(view, &search, &choices)) }
+        @if let Some(choices) = &choices { (filters(view, &search, choices)) }
         @if let Some(answer) = &answer {
-            div id="answer" data-live class="stack" { (answer.shown(view, &clock)) }
+            div id="answer" data-live class="stack" { (answer.shown(view, &clock)?) }
         }
         section class="panel" aria-label="Messages" {
             @if found.rows.is_empty() {

@@ -39,7 +39,6 @@ impl Row {
             false => None,
         };
         let state = cells.text("state")?;
-        let last_error = cells.text("last_error")?;
         let at = match state.as_str() {
             "scheduled" => cells.maybe("send_at")?,
             "claimed" => cells.maybe("created_at")?,
@@ -47,7 +46,7 @@ impl Row {
         };
         let why = match state.as_str() {
             "sent" => String::new(),
-            _ => last_error.clone(),
+            _ => cells.text("last_error")?,
         };
         Ok(Self {
             id: cells.number("id")?,
