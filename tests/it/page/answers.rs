@@ -39,6 +39,15 @@ fn a_bounce_is_not_hidden_by_what_came_of_others() {
         .unwrap();
     let said = words(&support.page("messages?q=ok@example.com"));
     assert!(said.contains("“To two”, was accepted by smtp"), "{said}");
+    // The list has the worst, and so has a file.
+    let list = support.page("messages");
+    let said = words(&list);
+    assert!(
+        said.contains("bounced reported of a recipient") && list.contains("class=\"state bad\""),
+        "{list}"
+    );
+    let file = support.page("messages.csv");
+    assert!(file.contains(",,bounced\r\n"), "{file}");
     // A monitor sees the worst, and no address.
     let page = server.of("monitor").page("messages/1");
     let said = words(&page);

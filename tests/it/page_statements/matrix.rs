@@ -130,6 +130,7 @@ pub const STATEMENTS: &[(&str, Role, &[&str])] = &[
     ("now_status", Monitor, &[""]),
     ("pauses", Monitor, &[""]),
     ("retention", Monitor, &[""]),
+    ("reported", Monitor, &["'{1,4716,150000,200000}'"]),
     (
         "retryable",
         Support,

@@ -1,13 +1,14 @@
 //! The list of messages, and the search.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use maud::{Markup, html};
 use tokio_postgres::types::Type;
 
 use super::answer::Answer;
+use super::message::reported;
 use super::rows::{Row, table};
 use super::search::{Choices, Search, filters};
 use super::{Shown, csv as file};
@@ -156,6 +157,7 @@ async fn part(
         found.searched_to = None;
     }
     add_waits(statements, &mut found.rows).await?;
+    add_reports(statements, &mut found.rows).await?;
     Ok(found)
 }
 
@@ -175,6 +177,32 @@ async fn add_waits(statements: &Statements<'_>, rows: &mut [Row]) -> Result<(), 
         if let Some(row) = rows.iter_mut().find(|row| row.id == id) {
             row.why = cells.text("reason")?;
         }
+    }
+    Ok(())
+}
+
+/// Adds what providers reported of sent mail.
+async fn add_reports(statements: &Statements<'_>, rows: &mut [Row]) -> Result<(), Failure> {
+    let sent = rows.iter().filter(|row| row.state == "sent");
+    let ids: Vec<i64> = sent.map(|row| row.id).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let statement = include_str!("../../../sql/page/reported.sql");
+    let mut types = HashMap::new();
+    for cells in statements
+        .all(statement, &[(&ids, Type::INT8_ARRAY)])
+        .await?
+    {
+        types.insert(cells.number("id")?, cells.list("types")?);
+    }
+    for row in rows {
+        let types = types.get(&row.id).map_or(&[][..], Vec::as_slice);
+        let names = types.iter().map(String::as_str);
+        row.reported = match row.addresses() {
+            1 => reported::of_one(names),
+            _ => reported::worst(names),
+        };
     }
     Ok(())
 }
@@ -266,13 +294,14 @@ pub async fn csv(view: &View<'_>, form: &Form) -> Result<Shown, Failure> {
             row.at.unwrap_or_default(),
             row.failed_attempts.to_string(),
             row.why,
+            row.reported.map_or("", |kind| kind.name).to_owned(),
         ]
     });
     Ok(file::file_until("messages.csv", &COLUMNS, rows, rest))
 }
 
 /// The heading of the file.
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "id",
     "state",
     "kind",
@@ -284,6 +313,7 @@ const COLUMNS: [&str; 11] = [
     "at",
     "failed_attempts",
     "why",
+    "reported",
 ];
 
 /// What is there instead of rows.

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::message::reported::Kind;
 use crate::serve::cells::Cells;
 use crate::serve::connection::{Clock, Failure};
 use crate::serve::layout::View;
@@ -22,6 +23,8 @@ pub struct Row {
     pub failed_attempts: i64,
     /// Why it waits, or failed.
     pub why: String,
+    /// What was reported of it since it was sent.
+    pub reported: Option<&'static Kind>,
 }
 
 impl Row {
@@ -60,7 +63,13 @@ impl Row {
             bcc: list("bcc")?,
             at,
             why,
+            reported: None,
         })
+    }
+
+    /// The number of its recipients; of a role that sees no addresses, zero.
+    pub fn addresses(&self) -> usize {
+        self.recipients.len() + self.cc.len() + self.bcc.len()
     }
 }
 
@@ -85,7 +94,7 @@ pub fn table(view: &View<'_>, rows: &[Row], clock: &Clock) -> Markup {
                             a data-row href=(view.path(&format!("messages/{}", row.id))) { bdi { (title(row)) } }
                             @if !row.recipients.is_empty() { small { (some_of(&row.recipients, row.cc.len() + row.bcc.len())) } }
                         }
-                        td class="first" { (state(&row.state, &row.why)) }
+                        td class="first" { (shown_state(row)) }
                         td class="side nowrap" { (maybe_time(row.at.as_deref(), clock)) }
                         td class="meta" { (breakable(&row.kind)) }
                         td class="meta" { bdi { (row.transport) } }
@@ -98,6 +107,18 @@ pub fn table(view: &View<'_>, rows: &[Row], clock: &Clock) -> Markup {
                 }
             }
         }
+    }
+}
+
+/// Its state, or what was reported since: that it was delivered, if it has one recipient.
+fn shown_state(row: &Row) -> Markup {
+    let is_one = row.addresses() == 1;
+    match row.reported {
+        Some(kind) if kind.class != "good" || is_one => html! {
+            span class={ "state " (kind.class) } { (kind.counted) }
+            @if !is_one { span class="why" { "reported of a recipient" } }
+        },
+        _ => state(&row.state, &row.why),
     }
 }
 

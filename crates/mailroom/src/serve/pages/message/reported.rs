@@ -1,4 +1,4 @@
-//! What providers reported of a mail: one rule for the page of a message and for the answer.
+//! What providers reported of a mail: one rule for the page of a message, for the list and for the answer.
 //!
 //! Of an address, what proves that the mail was sent counts more than what says that it was not, which is of an attempt
 //! before. Of a mail to several, the worst comes first.
@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 /// that means.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kind {
-    name: &'static str,
+    pub name: &'static str,
     pub class: &'static str,
     pub did: &'static str,
-    counted: &'static str,
+    pub counted: &'static str,
     pub means: &'static str,
 }
 
@@ -111,13 +111,25 @@ fn rank(kind: &Kind) -> (u8, usize) {
         "warning" => 1,
         _ => 2,
     };
-    let at = KINDS.iter().position(|known| known == kind);
-    (badness, at.unwrap_or(KINDS.len()))
+    (badness, position(kind))
 }
 
-/// The worst of several names, of any recipients.
+fn position(kind: &Kind) -> usize {
+    let at = KINDS.iter().position(|known| known == kind);
+    at.unwrap_or(KINDS.len())
+}
+
+/// What counts most of several names, of one recipient.
+pub fn of_one<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'static Kind> {
+    names.filter_map(of).min_by_key(|kind| position(kind))
+}
+
+/// The worst of several names, of any recipients. What was put off counts if nothing else is known: it may have been
+/// delivered since.
 pub fn worst<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'static Kind> {
-    names.filter_map(of).min_by_key(|kind| rank(kind))
+    names
+        .filter_map(of)
+        .min_by_key(|kind| (kind.name == "deferred", rank(kind)))
 }
 
 /// What became of a mail, by its events: the class, and a sentence.
@@ -130,11 +142,10 @@ pub fn of_mail(
         let Some(kind) = of(name) else { continue };
         // The only one may be written in another way.
         let recipient = recipient.as_deref().filter(|_| recipients > 1);
-        let counts = |kind: &Kind| KINDS.iter().position(|known| known == kind);
         known
             .entry(recipient)
             .and_modify(|before| {
-                if counts(kind) < counts(before) {
+                if position(kind) < position(before) {
                     *before = kind;
                 }
             })
@@ -230,8 +241,30 @@ mod tests {
         ];
         let sentence = "This message bounced. The recipient's server refused it.".to_owned();
         assert_eq!(of_mail(&one, 1), Some(("bad", sentence)));
-        let all = ["delivered", "bounced", "accepted"].into_iter();
-        assert_eq!(worst(all).map(|kind| kind.name), Some("bounced"));
+    }
+
+    #[test]
+    fn without_recipients_the_worst_is_told_and_of_one_what_counts_most() {
+        for (names, of_any, of_the_one) in [
+            (&["accepted"][..], None, None),
+            (
+                &["delivered", "bounced", "accepted"],
+                Some("bounced"),
+                Some("bounced"),
+            ),
+            (
+                &["deferred", "delivered"],
+                Some("delivered"),
+                Some("delivered"),
+            ),
+            (&["deferred", "failed"], Some("failed"), Some("failed")),
+            // Of an attempt before, or of another recipient.
+            (&["failed", "delivered"], Some("failed"), Some("delivered")),
+        ] {
+            let name = |kind: Option<&'static Kind>| kind.map(|kind| kind.name);
+            assert_eq!(name(worst(names.iter().copied())), of_any, "{names:?}");
+            assert_eq!(name(of_one(names.iter().copied())), of_the_one, "{names:?}");
+        }
     }
 
     #[test]
