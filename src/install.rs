@@ -21,8 +21,8 @@ macro_rules! files {
 }
 
 files! {
-    "05_library" = "../sql/05_library.sql",
-    "06_version" = "../sql/06_version.sql",
+    "05_version" = "../sql/05_version.sql",
+    "06_library" = "../sql/06_library.sql",
     "10_accounts_10_accounts" = "../sql/10_accounts/10_accounts.sql",
     "10_accounts_20_attached" = "../sql/10_accounts/20_attached.sql",
     "10_accounts_25_attachment" = "../sql/10_accounts/25_attachment.sql",

@@ -1,5 +1,5 @@
 //! The version of this library, for SQL. Both functions stay in every later version, with what they take and return:
-//! an upgrade script calls those of the library that the server runs, which may be of any version.
+//! a script calls those of the library that the server runs, which may be of any version.
 
 use pgrx::pg_sys::panic::ErrorReport;
 use pgrx::prelude::*;
@@ -35,7 +35,7 @@ fn _require_library(version: &[u8]) -> Result<(), ErrorReport> {
             function_name!(),
         )
         .set_detail("A version is three numbers with dots between them.")
-        .set_hint("Pass the version that the upgrade script leads to."));
+        .set_hint("Pass the version that the script leads to."));
     };
     if numbers(VERSION) >= Some(required) {
         return Ok(());
@@ -49,7 +49,7 @@ fn _require_library(version: &[u8]) -> Result<(), ErrorReport> {
     .set_detail(format!(
         "Version {major}.{minor}.{patch} of the extension needs its library, or a later one."
     ))
-    .set_hint("Restart the server with the new library, then repeat ALTER EXTENSION. If shared_preload_libraries does not name mailroom, a new session is enough."))
+    .set_hint("Restart the server with the new library, then repeat the statement. If shared_preload_libraries does not name mailroom, a new session is enough."))
 }
 
 #[cfg(test)]

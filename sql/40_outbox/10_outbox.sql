@@ -4,7 +4,7 @@
 -- live in at most one row; a row in a final state has its time and, if it failed, its reason; a signed token, a code or
 -- a link is only in the column secrets, and only while the row is still to be sent (I7). Each row is updated twice in
 -- its life, so constraints, triggers and indexes that every update would pay for are kept away from it. What the columns
--- of a row must be to each other is in 20_states.sql. The state enum is in 05_library.sql, because
+-- of a row must be to each other is in 20_states.sql. The state enum is in 06_library.sql, because
 -- 20_tokens/40_eligibility.sql uses it.
 
 -- Constraints of a domain are checked when a value is assigned, those of a table at each update of a row; and an error of

@@ -122,6 +122,18 @@ tells() { grep -q "$2" <<<"$(inside journalctl --no-pager --unit "$1")"; }
 is() { [ "$(says "$1" mailroom-send@app)" = "$2" ]; }
 serves() { sql -c 'SELECT 1' >/dev/null 2>&1; }
 
+# page_block <page> <number> <major>: a block of commands for Debian of this page, in the system, where packages are in
+# /srv/next. They are written for 17, and for instances of several names.
+page_block() {
+    local commands
+    commands=$(awk -v number="$2" '
+        /^```sh debian$/ { inside = ++at == number; next }
+        /^```$/ { inside = 0 }
+        inside' "$root/$1" | sed "s/17/$3/g; s/@shops\?$/@app/")
+    [ -n "$commands" ] || fail "$1 has no block $2 of commands for Debian"
+    inside env DEBIAN_FRONTEND=noninteractive sh -e -c "mkdir -p /srv/next && cd /srv/next && $commands"
+}
+
 # local_repository: the packages as a signed repository, in the system that is to be started.
 local_repository() {
     local repository=$scratch/system/upper/srv/mailroom
@@ -168,7 +180,8 @@ END
     inside pg_conftool "$1" main set mailroom.transports_file /etc/mailroom/transports.toml
     inside pg_conftool "$1" main set mailroom.transport relay
     inside pg_conftool "$1" main set mailroom.link_base_url https://example.com
-    set_preload "$1" mailroom
+    page_block docs/start/install.md 2 "$1" >/dev/null 2>&1
+    within 20 serves
     sql -q -c 'CREATE DATABASE app'
     sql -q -d app -c 'CREATE SCHEMA mailroom; CREATE EXTENSION mailroom SCHEMA mailroom'
     sql -q -d app -c "ALTER DATABASE app SET search_path = \"\$user\", public, mailroom"
@@ -176,17 +189,23 @@ END
 
 register() { sql -q -d app -c "INSERT INTO accounts (email, login) VALUES ('$1', '$1')"; }
 
+postmaster() { inside head -n 1 "/var/lib/postgresql/$1/main/postmaster.pid"; }
+
+# configuration <major>: the sum of each of its files.
+configuration() { inside find /etc/postgresql "/var/lib/postgresql/$1/main/postgresql.auto.conf" -type f -exec sha256sum {} +; }
+
 # The worker: from a system with PostgreSQL to the first mail.
 first_mail() {
-    local began=$SECONDS postmaster
-    postmaster=$(inside cat "/var/lib/postgresql/$1/main/postmaster.pid" | head -n 1)
+    local began=$SECONDS server settings
+    server=$(postmaster "$1")
+    settings=$(configuration "$1")
     inside apt-get update -qq
     inside env DEBIAN_FRONTEND=noninteractive apt-get install --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/apt.log" 2>&1 ||
         { cat "$scratch/apt.log" >&2; fail "apt did not install the packages"; }
-    holds "installing restarts no cluster" [ "$postmaster" = "$(inside cat "/var/lib/postgresql/$1/main/postmaster.pid" | head -n 1)" ]
-    holds "and configures none" [ -z "$(sql -c 'SHOW shared_preload_libraries')" ]
+    holds "installing restarts no cluster" [ "$server" = "$(postmaster "$1")" ]
+    holds "and configures none" [ "$settings" = "$(configuration "$1")" ]
     holds "and creates no role" [ "$(sql -c "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'mailroom%'")" = 0 ]
-    holds "and enables no unit" [ -z "$(inside systemctl list-units --all --no-legend 'mailroom-send@*' 'mailroom-receive@*' 'mailroom-serve@*')" ]
+    holds "and starts and enables no unit" [ -z "$(inside systemctl list-units --all --no-legend 'mailroom-*')$(inside find /etc/systemd/system -name 'mailroom-*')" ]
     holds "/etc/mailroom is for root and the server" [ "$(inside stat -c '%U:%G %a' /etc/mailroom)" = 'root:postgres 750' ]
     configure "$1"
     register worker@example.com
@@ -212,7 +231,7 @@ first_mail_of_the_unit() {
     inside systemctl daemon-reload
     inside systemctl reset-failed "$unit" 2>/dev/null || true
     register unit@example.com
-    holds "mailroom-send@app starts, and says that it is ready" inside systemctl start "$unit"
+    holds "mailroom-send@app starts, and says that it is ready" page_block docs/guides/several-machines.md 1 "$1"
     holds "PostgreSQL $1: the first mail, by the unit, is there" within 30 mail_to unit@example.com
     holds "it runs as the user mailroom" [ "$(inside stat -c %U "/proc/$(says MainPID $unit)")" = mailroom ]
     inside systemctl kill --kill-who=main --signal=KILL "$unit"
@@ -229,6 +248,7 @@ first_mail_of_the_unit() {
     inside mv /etc/mailroom/elsewhere.toml /etc/mailroom/transports.toml
     inside systemctl reset-failed "$unit"
     holds "and with it, it does" inside systemctl restart "$unit"
+    holds "there is no reload" eval '! inside systemctl reload '$unit' 2>/dev/null'
     is_confined "$1" "$unit"
     inside systemctl stop "$unit"
     holds "it ends in order" is Result success
@@ -264,10 +284,18 @@ first_event_of_the_unit() {
 provider = "postmark"
 from = "Example <noreply@example.com>"
 api_key = "00000000-0000-0000-0000-000000000000"
-event_secret = "webhook:correct-horse-battery"
+event_secret_file = "postmark.secret"
 END
+    # A file that the transports file names: the unit's user may not enter the folder.
+    inside sh -c "umask 077; echo webhook:correct-horse-battery >/etc/mailroom/postmark.secret"
+    holds "without a secret that it names it does not start" eval '! inside systemctl start '$unit' 2>/dev/null'
+    inside sh -c "mkdir -p /etc/systemd/system/$unit.service.d && cat >/etc/systemd/system/$unit.service.d/secret.conf" <<END
+$(awk '/^```ini credential$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$root/docs/guides/several-machines.md" | sed 's/relay.password/postmark.secret/g')
+END
+    inside systemctl daemon-reload
+    inside systemctl reset-failed "$unit"
     inside sh -c "echo 'ARGUMENTS=--database postgresql:///app?host=/var/run/postgresql' >/etc/mailroom/receive/app.conf"
-    holds "mailroom-receive@app starts, and says that it is ready" inside systemctl start "$unit"
+    holds "mailroom-receive@app starts, and says that it is ready" page_block docs/guides/events.md 1 "$1"
     holds "it runs as a user of its own" [ "$(inside stat -c %U "/proc/$(says MainPID $unit)")" = mailroom-receive ]
     body=$(sql -d app -c "SELECT json_build_object('RecordType', 'Delivery', 'MessageID', 'x', 'Recipient', recipients[1],
         'Metadata', json_build_object('message_id', message_id)) FROM outbox ORDER BY id LIMIT 1")
@@ -297,7 +325,7 @@ first_page_of_the_unit() {
     local unit=mailroom-serve@app
     sql -q -d app -c "CREATE ROLE ann LOGIN PASSWORD 'correct horse' IN ROLE mailroom_support"
     inside sh -c "echo 'ARGUMENTS=--database postgresql://127.0.0.1/app' >/etc/mailroom/serve/app.conf"
-    holds "mailroom-serve@app starts, and says that it is ready" inside systemctl start "$unit"
+    holds "mailroom-serve@app starts, and says that it is ready" page_block docs/guides/page.md 1 "$1"
     holds "it runs as a user of its own" [ "$(inside stat -c %U "/proc/$(says MainPID $unit)")" = mailroom-serve ]
     holds "PostgreSQL $1: it refuses a wrong password" [ "$(log_in guess)" = "403 None" ]
     holds "and lets the role in by its own" [ "$(log_in 'correct horse')" = "303 /app/" ]
@@ -306,17 +334,51 @@ first_page_of_the_unit() {
     holds "it ends in order" [ "$(says Result $unit)" = success ]
 }
 
+# next_packages <major>: the same with the version of a successor, in /srv/next.
+next_packages() {
+    local one
+    rm -rf "$scratch/next"
+    mkdir -p "$scratch/next"
+    for one in "$packaged/postgresql-$1-mailroom_"*.deb "$packaged"/mailroom_*.deb; do
+        dpkg-deb --raw-extract "$one" "$scratch/next/tree"
+        sed -i 's/^Version: .*/&+next/' "$scratch/next/tree/DEBIAN/control"
+        dpkg-deb --root-owner-group --build "$scratch/next/tree" "$scratch/next" >/dev/null
+        rm -rf "$scratch/next/tree"
+    done
+    tar --create --directory "$scratch" next | inside tar --extract --directory /srv
+}
+
+# What "After apt upgrade" promises: new packages change nothing that runs, until the commands there.
+upgrade() {
+    local unit=mailroom-send@app server program
+    inside systemctl start "$unit"
+    server=$(postmaster "$1") program=$(says MainPID "$unit")
+    next_packages "$1"
+    holds "apt upgrades the packages" eval 'page_block docs/start/install.md 1 '"$1"' >"$scratch/upgrade.log" 2>&1'
+    holds "to the new version" [ "$(inside dpkg-query --show --showformat '${Version}' mailroom | sed 's/.*+//')" = next ]
+    holds "the cluster goes on" [ "$server" = "$(postmaster "$1")" ]
+    holds "and so does the unit" [ "$program" = "$(says MainPID "$unit")" ]
+    holds "the commands of the page restart both" page_block docs/start/install.md 3 "$1"
+    holds "the cluster" [ "$server" != "$(postmaster "$1")" ]
+    holds "and the unit" [ "$program" != "$(says MainPID "$unit")" ]
+    register upgraded@example.com
+    holds "PostgreSQL $1: mail goes out after an upgrade" within 30 mail_to upgraded@example.com
+}
+
 # What removal leaves, and that a second installation goes on.
 remove_and_return() {
     local key=/var/lib/postgresql/$1/main/mailroom.key theirs=(/etc/mailroom/{transports.toml,send/app.conf,receive/app.conf,serve/app.conf}) before
     set_preload "$1" mailroom
     before=$(inside sha256sum "$key" "${theirs[@]}")
+    inside systemctl start mailroom-send@app
     inside apt-get remove --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/remove.log" 2>&1
     holds "removal warns of the setting that stops the server" grep -q "/etc/postgresql/$1/main/postgresql.conf" "$scratch/remove.log"
     holds "and leaves the server running" serves
+    holds "and ends the units" [ "$(says ActiveState mailroom-send@app)" = inactive ]
     inside apt-get purge --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/purge.log" 2>&1
     holds "purge leaves the key and what the administrator wrote" [ "$before" = "$(inside sha256sum "$key" "${theirs[@]}")" ]
     holds "and none of the package's files" inside sh -c "! find /usr /lib -name '*mailroom*' -not -path '/usr/share/doc/*' | grep ."
+    holds "and no link to a unit" inside sh -c "! find /etc/systemd/system -name '*mailroom*' -type l | grep ."
     holds "and the database" [ "$(sql -d app -c "SELECT count(*) FROM accounts")" -ge 4 ]
     inside env DEBIAN_FRONTEND=noninteractive apt-get install --yes -qq "postgresql-$1-mailroom" mailroom >"$scratch/apt.log" 2>&1
     inside systemctl restart "postgresql@$1-main"
@@ -351,6 +413,7 @@ installed() {
         first_mail_of_the_unit "$one"
         first_event_of_the_unit "$one"
         first_page_of_the_unit "$one"
+        upgrade "$one"
         remove_and_return "$one"
         stop_system
     done

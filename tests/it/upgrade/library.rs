@@ -46,32 +46,21 @@ fn each_upgrade_script_first_requires_its_library() {
 
 /// The new files are there, and the server runs the library of before.
 #[test]
-fn an_upgrade_is_refused_while_the_server_runs_an_older_library() {
+fn new_sql_is_refused_while_the_server_runs_an_older_library() {
     let scripts = Scripts::new();
+    let new = "CREATE FUNCTION @extschema@._new() RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', '_new_wrapper';\n";
     scripts.write(
         &format!("mailroom--{VERSION}--99.0.0.sql"),
-        &(requirement("99.0.0")
-            + "CREATE FUNCTION @extschema@._new() RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', '_new_wrapper';\n"),
+        &(requirement("99.0.0") + new),
     );
+    scripts.write("mailroom--98.0.0.sql", &(scripts.current() + new));
     for settings in [&["mailroom.batch_limit = 1"], QUIET] {
         let cluster = Cluster::start_in(&scripts.bin, settings);
         let mut client = cluster.connect("postgres");
+        is_refused(&mut client, "CREATE EXTENSION mailroom VERSION '98.0.0'");
         client.batch_execute("CREATE EXTENSION mailroom").unwrap();
         let before = snapshot(&mut client);
-        let refusal = client
-            .batch_execute("ALTER EXTENSION mailroom UPDATE TO '99.0.0'")
-            .unwrap_err();
-        let refusal = refusal.as_db_error().unwrap();
-        assert_eq!(
-            refusal.code(),
-            &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
-            "{refusal}"
-        );
-        assert_eq!(
-            refusal.message(),
-            format!("the server still runs library {VERSION} of mailroom")
-        );
-        assert!(refusal.hint().unwrap().starts_with("Restart the server"));
+        is_refused(&mut client, "ALTER EXTENSION mailroom UPDATE TO '99.0.0'");
         assert_eq!(
             differences(&before, &snapshot(&mut client)),
             Vec::<String>::new()
@@ -86,6 +75,22 @@ fn an_upgrade_is_refused_while_the_server_runs_an_older_library() {
             (number(&mut client, "SELECT count(*) FROM outbox") == 1).then_some(())
         });
     }
+}
+
+/// Because the library is older.
+fn is_refused(client: &mut Client, statement: &str) {
+    let refusal = client.batch_execute(statement).unwrap_err();
+    let refusal = refusal.as_db_error().unwrap();
+    assert_eq!(
+        refusal.code(),
+        &SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+        "{refusal}"
+    );
+    assert_eq!(
+        refusal.message(),
+        format!("the server still runs library {VERSION} of mailroom")
+    );
+    assert!(refusal.hint().unwrap().starts_with("Restart the server"));
 }
 
 /// The C functions of the installed extension: each symbol with what it takes and returns.
@@ -132,14 +137,13 @@ fn a_released_c_function_keeps_its_arguments() {
     assert_eq!(current["_require_library_wrapper"], "version text -> void");
     // A changed one is found.
     let script = scripts.current().replace(
-        "_require_library(version text) RETURNS void",
-        "_require_library(version integer) RETURNS void",
+        "_visible(value text) RETURNS text",
+        "_visible(value text) RETURNS varchar",
     );
-    let script = script.replace("_require_library(text)", "_require_library(integer)");
     scripts.write("mailroom--0.0.8.sql", &script);
     assert_eq!(
         changed(&declared("0.0.8"), &current),
-        ["_require_library_wrapper: version integer -> void"]
+        ["_visible_wrapper: value text -> character varying"]
     );
     for (version, script) in kept() {
         if version != VERSION {

@@ -1,32 +1,4 @@
--- What all other files share: the session of the script, errors and rules that more than one concept uses.
---
--- The other files of sql/ follow in the order of their numbers (src/install.rs). Names of internal objects begin with
--- an underscore. A function whose body is in the library is declared by hand beside the concept that uses it, so that
--- its volatility, strictness and argument names are written where a reader looks for them. Until 90_privileges/, only
--- the owner of the extension may call anything.
-
--- For the whole script, of which this file is the first: operators and functions are PostgreSQL's own, even if
--- the extension's schema contains others of the same name, and every name of ours is qualified.
-SET LOCAL search_path TO pg_catalog, pg_temp;
-
--- Servers since August 2023 refuse these names themselves (CVE-2023-39417): such a name could end the quotes around it
--- below.
-DO $$
-BEGIN
-    IF EXISTS (
-        SELECT
-        FROM pg_extension e
-        JOIN pg_namespace n ON n.oid = e.extnamespace
-        WHERE e.extname = 'mailroom'
-          AND n.nspname ~ E'["$''\\\\]'
-    ) THEN
-        RAISE invalid_parameter_value USING
-            MESSAGE = E'invalid character in extension "mailroom" schema: must not contain any of ""$''\\"',
-            DETAIL = 'The install script quotes the name, and such a character could end the quotes.',
-            HINT = 'Install the extension into a schema whose name has none of these characters.';
-    END IF;
-END;
-$$;
+-- Errors and rules that more than one concept uses.
 
 CREATE FUNCTION @extschema@._fold(value text) RETURNS text
     LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE
