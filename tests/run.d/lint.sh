@@ -1,6 +1,8 @@
 # What is checked without running it. Part of tests/run.
 # shellcheck shell=bash
 
+cargo_deny_version=0.20.2
+
 # need_component <cargo subcommand> <rustup component>
 need_component() {
     ! cargo "$1" --version >/dev/null 2>&1 || return 0
@@ -59,6 +61,16 @@ lint_sources() {
     cargo clippy --quiet --workspace --all-targets "${features[@]}" -- -D warnings
 }
 
+# deny: licences, banned and duplicate crates, and sources, as deny.toml has them.
+deny() {
+    PATH=$tools/bin:$PATH
+    # Built in a directory of its own that cargo removes, so not in target/.
+    [ "$(cargo deny --version 2>/dev/null)" = "cargo-deny $cargo_deny_version" ] ||
+        quietly cargo-deny "building cargo-deny $cargo_deny_version: once, and some minutes" \
+            env -u CARGO_TARGET_DIR cargo install --locked cargo-deny --version "$cargo_deny_version" --root "$tools"
+    cargo deny --manifest-path "$root/Cargo.toml" check bans licenses sources
+}
+
 check() {
     lint_sources
     unit_tests "unit tests" --workspace --lib --bins
@@ -72,6 +84,8 @@ lint() {
     need_python pgspot "pgspot==$pgspot_version"
     lint_sources
     cargo clippy --quiet --workspace --all-targets "${test_features[@]}" -- -D warnings
+    echo "== cargo deny"
+    deny
     echo "== install script"
     need_cargo_pgrx
     quietly schema "generating the install script by cargo pgrx" \

@@ -1,7 +1,6 @@
-# The strictest tools: fuzzing, what crates bring, and, of cassert.sh, servers with assertions. Part of tests/run.
+# The strictest tools: fuzzing, and, of cassert.sh, servers with assertions. Part of tests/run.
 # shellcheck shell=bash
 
-cargo_deny_version=0.20.2
 # How libFuzzer learns which code an input reaches. Assertions and overflow checks are on in the profile of tests/fuzz.
 fuzz_flags=(--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
@@ -61,16 +60,6 @@ judge() {
     fi
 }
 
-# deny: licences, banned and duplicate crates, and sources, as deny.toml has them.
-deny() {
-    PATH=$tools/bin:$PATH
-    # Built in a directory of its own that cargo removes, so not in target/.
-    [ "$(cargo deny --version 2>/dev/null)" = "cargo-deny $cargo_deny_version" ] ||
-        quietly cargo-deny "building cargo-deny $cargo_deny_version: once, and some minutes" \
-            env -u CARGO_TARGET_DIR cargo install --locked cargo-deny --version "$cargo_deny_version" --root "$tools"
-    judge "cargo deny" cargo deny --manifest-path "$root/Cargo.toml" check bans licenses sources
-}
-
 # torture [seconds] [part...]: all, or some of `fuzz`, `cassert` and `deny`; a release such as 18-cassert, or a fuzz target.
 torture() {
     local seconds=600 one
@@ -81,7 +70,7 @@ torture() {
     [ $# -gt 0 ] || set -- deny fuzz "${cassert_releases[@]}"
     for one in "$@"; do
         case $one in
-            deny) deny ;;
+            deny) judge "cargo deny" deny ;;
             fuzz) fuzz "$seconds" ;;
             *-cassert) cassert "$one" ;;
             *) fuzz "$seconds" "$one" ;;
