@@ -41,11 +41,11 @@ END
     as_server "$bin/pg_ctl" --pgdata="$cluster/data" --log="$cluster/log" --wait --silent start
     as_server "$bin/psql" -X -q -h "$cluster" -U postgres -d postgres -c 'CREATE DATABASE app'
     as_server "$bin/psql" -X -q -h "$cluster" -U postgres -d app -c 'CREATE SCHEMA mailroom' -c 'CREATE EXTENSION mailroom SCHEMA mailroom'
-    judge "its own regression tests with mailroom preloaded" core_suite regress pg_regress parallel_schedule
-    judge "its own isolation tests with mailroom preloaded" core_suite isolation pg_isolation_regress isolation_schedule
+    judge "PostgreSQL $release: its own regression tests with mailroom preloaded" core_suite regress pg_regress parallel_schedule
+    judge "PostgreSQL $release: its own isolation tests with mailroom preloaded" core_suite isolation pg_isolation_regress isolation_schedule
     as_server "$bin/pg_ctl" --pgdata="$cluster/data" --wait --silent stop
     cp "$cluster/log" "$logs/pg$release-core-server.log"
-    judge "no process ended by an assertion or a signal" \
+    judge "PostgreSQL $release: no process ended by an assertion or a signal" \
         eval '! grep -E "TRAP:|PANIC:|was terminated by signal" "$logs/pg$release-core-server.log"'
     rm -rf "$cluster"
 }

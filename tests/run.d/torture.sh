@@ -22,22 +22,19 @@ fuzz_one() {
     return 1
 }
 
-# fuzz <seconds> [target...]: as many at a time as there are processors.
+# fuzz <seconds> <target...>: as many at a time as there are processors.
 fuzz() {
     local seconds=$1 flags one running=()
     shift
     cargo +nightly --version >/dev/null 2>&1 ||
         fail "fuzzing needs a nightly compiler: rustup toolchain install nightly --profile minimal"
-    [ $# -gt 0 ] || mapfile -t targets < <(find "$root/tests/fuzz/seeds" -type f -printf '%f\n' | sort)
-    [ $# -eq 0 ] || targets=("$@")
     make_scratch
     fuzz_host=$(rustc -vV | sed -n 's/^host: //p')
     flags=$(printf '%s\x1f' "${fuzz_flags[@]}")
     # With a target named, the flags are not for what builds the crates.
     quietly fuzz "building the fuzz targets" env CARGO_TARGET_DIR="$target/fuzz" CARGO_ENCODED_RUSTFLAGS="${flags%$'\x1f'}" \
         cargo +nightly build --release --manifest-path "$root/tests/fuzz/Cargo.toml" --target "$fuzz_host"
-    for one in "${targets[@]}"; do
-        [ -x "$target/fuzz/$fuzz_host/release/$one" ] || fail "there is no fuzz target $one"
+    for one in "$@"; do
         while [ "$(jobs -pr | wc -l)" -ge "$(nproc)" ]; do sleep 0.5; done
         fuzz_one "$one" "$seconds" &
         running+=($!)
@@ -53,25 +50,33 @@ judge() {
     shift
     if "$@"; then
         passed=$((passed + 1))
-        echo "ok: PostgreSQL $release: $what"
+        echo "ok: $what"
     else
         failed=$((failed + 1))
-        echo "FAILED: PostgreSQL $release: $what"
+        echo "FAILED: $what"
     fi
 }
 
 # torture [seconds] [part...]: all, or some of `fuzz`, `cassert` and `deny`; a release such as 18-cassert, or a fuzz target.
 torture() {
-    local seconds=600 one
+    local seconds=600 one targets
     if [[ ${1:-} =~ ^[0-9]+$ ]]; then
         seconds=$1
         shift
     fi
-    [ $# -gt 0 ] || set -- deny fuzz "${cassert_releases[@]}"
+    [ $# -gt 0 ] || set -- deny fuzz cassert
+    # Each fuzz target has a file of seeds.
+    mapfile -t targets < <(find "$root/tests/fuzz/seeds" -type f -printf '%f\n' | sort)
+    # Before the first part, which may take hours.
+    for one in "$@"; do
+        [[ " deny fuzz cassert ${cassert_releases[*]} ${targets[*]} " == *" $one "* ]] ||
+            fail "there is no part $one, but deny, fuzz, cassert, ${cassert_releases[*]} and the fuzz targets ${targets[*]}"
+    done
     for one in "$@"; do
         case $one in
             deny) judge "cargo deny" deny ;;
-            fuzz) fuzz "$seconds" ;;
+            fuzz) fuzz "$seconds" "${targets[@]}" ;;
+            cassert) torture "${cassert_releases[@]}" ;;
             *-cassert) cassert "$one" ;;
             *) fuzz "$seconds" "$one" ;;
         esac
