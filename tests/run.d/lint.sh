@@ -55,6 +55,9 @@ lint_sources() {
     python3 "$root/packaging/copyright.py" "$target/copyright" || fail "packaging/copyright.py failed"
     diff "$root/packaging/debian/copyright" "$target/copyright" ||
         fail "packaging/debian/copyright is stale: run packaging/copyright.py packaging/debian/copyright"
+    echo "== manual pages"
+    mkdir -p "$target/man"
+    python3 "$root/packaging/manpages.py" "$target/man" 0 1970-01-01 || fail "help.txt is not what packaging/manpages.py reads"
     echo "== rustfmt"
     cargo fmt --all --check
     echo "== clippy"
