@@ -58,6 +58,8 @@ lint_sources() {
     echo "== manual pages"
     mkdir -p "$target/man"
     python3 "$root/packaging/manpages.py" "$target/man" 0 1970-01-01 || fail "help.txt is not what packaging/manpages.py reads"
+    echo "== archive for PGXN"
+    python3 "$root/tests/lint/archive.py" "$(dist)" || fail "the archive of make dist, of the last commit, has these problems"
     echo "== rustfmt"
     cargo fmt --all --check
     echo "== clippy"
