@@ -18,7 +18,7 @@ help:
 	@echo 'make check    format, lint and unit tests: what needs no server'
 	@echo 'make test     run every test (T=name: one test program)'
 	@echo 'make accept   take what regress, isolation and reference find as expected (T=one of them)'
-	@echo 'make lint     rustfmt, clippy, pgspot and plpgsql_check'
+	@echo 'make lint     rustfmt, clippy, cargo deny, pgspot and plpgsql_check'
 	@echo 'make bench    measure it (B="latency --quick": some of it, shortened)'
 	@echo 'make matrix   run every test on PostgreSQL 15.1, 16.2, 17 and 18 (V=16.2: one)'
 	@echo 'make install  into the server of PG_CONFIG (default: Debian'\''s PostgreSQL 15)'

@@ -1,7 +1,9 @@
-"""Writes debian/copyright (DEP-5): mailroom, and each crate that is linked into the library or the program.
+"""Writes debian/copyright (DEP-5): mailroom, each crate that is linked into the library or the program, and Rust's standard
+library, which is linked too.
 
-Usage: copyright.py OUTPUT [FOLDER]; the licence files of the crates are copied to FOLDER, a folder for each crate.
-The crates are those of Cargo.lock that cargo would link for Linux; cargo has their sources in its registry.
+Usage: copyright.py OUTPUT [FOLDER]; OUTPUT and the licence files are copied to FOLDER, with a folder for each crate and
+`rust` for the standard library. The crates are those of Cargo.lock that cargo would link for Linux on one of PLATFORMS; cargo
+has their sources in its registry. OUTPUT is the same for each version of Rust; FOLDER has the files of the one in use.
 """
 
 import json
@@ -13,6 +15,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PLATFORMS = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
 OURS = ("mailroom", "mailroom-cli", "mailroom-core")
 LICENCE_FILE = re.compile(r"^(LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|UNLICENSE)", re.IGNORECASE)
 COPYRIGHT = re.compile(r"^\s*(copyright\b.*(\d{4}|\(c\)|©).*)$", re.IGNORECASE)
@@ -29,10 +32,47 @@ TEXT_OF = {
 APACHE = """On Debian systems, the full text of the Apache License, Version 2.0, is in
 /usr/share/common-licenses/Apache-2.0."""
 
+# Rust's standard library, and the crates in it: copyright and licence.
+STANDARD_LIBRARY = {
+    "rust": (
+        "The Rust Project Developers (see https://thanks.rust-lang.org)\n 2014 Alex Crichton\n"
+        " 2019 The Crossbeam Project Developers\n 1991-2024 Unicode, Inc.",
+        "MIT or Apache-2.0, and Unicode-3.0",
+    ),
+    "rust/addr2line": ("2016-2018 The gimli Developers", "Apache-2.0 or MIT"),
+    "rust/adler2": ("Jonas Schievink <jonasschievink@gmail.com>", "MIT or Apache-2.0"),
+    "rust/cfg_if": ("2014 Alex Crichton", "MIT or Apache-2.0"),
+    "rust/compiler_builtins": (
+        "The Rust Project Developers (see https://thanks.rust-lang.org)\n"
+        " 2009-2016 the contributors to LLVM, listed in its CREDITS.TXT\n"
+        " 2018 Jorge Aparicio (libm)\n 2005-2020 Rich Felker and others (musl, from which libm is derived)\n"
+        " 1993, 2004 Sun Microsystems (from which musl's mathematics is derived)",
+        "MIT and Apache-2.0-with-LLVM-exception",
+    ),
+    "rust/gimli": ("2015 The Rust Project Developers", "MIT or Apache-2.0"),
+    "rust/hashbrown": ("2016 Amanieu d'Antras", "MIT or Apache-2.0"),
+    "rust/libc": ("The Rust Project Developers", "MIT or Apache-2.0"),
+    "rust/memchr": ("2015 Andrew Gallant", "Unlicense or MIT"),
+    "rust/miniz_oxide": (
+        "2013-2014 RAD Game Tools and Valve Software\n 2010-2014 Rich Geldreich and Tenacious Software LLC\n"
+        " 2017, 2020 Frommi\n 2017-2024 oyvindln",
+        "MIT or Zlib or Apache-2.0",
+    ),
+    "rust/object": ("2015 The Gimli Developers", "Apache-2.0 or MIT"),
+    "rust/rustc_demangle": ("2014 Alex Crichton", "MIT or Apache-2.0"),
+}
+# The libraries of a toolchain that are parts of Rust itself, or not linked into programs.
+OF_RUST = {
+    "alloc", "core", "getopts", "panic_abort", "panic_unwind", "proc_macro", "profiler_builtins", "rustc_literal_escaper",
+    "rustc_std_workspace_alloc", "rustc_std_workspace_core", "rustc_std_workspace_std", "std", "std_detect", "sysroot", "test",
+    "unwind",
+}
+
 
 def linked_crates():
     """The crates whose code is in the library or the program: no build dependencies, and no macros' own."""
-    command = ["cargo", "metadata", "--format-version=1", "--locked", "--filter-platform=x86_64-unknown-linux-gnu"]
+    command = ["cargo", "metadata", "--format-version=1", "--locked"]
+    command += [f"--filter-platform={platform}" for platform in PLATFORMS]
     metadata = json.loads(subprocess.check_output(command, cwd=ROOT))
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
@@ -122,11 +162,13 @@ def field(text):
 def write(output):
     crates = linked_crates()
     own = read(ROOT / "LICENSE").strip()
-    used = {name for package in crates for name in names(expression(package))}
+    expressions = [expression(package) for package in crates] + [licence for _, licence in STANDARD_LIBRARY.values()]
+    used = {name for one in expressions for name in names(one)}
     parts = [
         "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n"
         "Upstream-Name: mailroom\n"
-        "Comment: Library and program contain the crates below, whose sources cargo has in its registry.\n"
+        "Comment: Library and program contain the crates below, whose sources cargo has in its registry, and Rust's\n"
+        " standard library, whose sources are at https://github.com/rust-lang/rust.\n"
         " This file is generated by packaging/copyright.py.",
         "Files: *\nCopyright: " + holder(next(line for line in own.splitlines() if COPYRIGHT.match(line)))
         + "\nLicense: PostgreSQL\n" + field(re.sub(r"\A.*?(?=Permission)", "", own, flags=re.DOTALL)),
@@ -139,6 +181,8 @@ def write(output):
             + "License: " + expression(package)
             + "".join("\nComment: Its file NOTICE says:\n" + field(notice) for notice in notices)
         )
+    for folder, (copyright, licence) in STANDARD_LIBRARY.items():
+        parts.append(f"Files: {folder}/*\nCopyright: {copyright}\nLicense: {licence}")
     for name in sorted(used):
         parts.append(f"License: {name}\n" + field(licence_text(name, crates)))
     pathlib.Path(output).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -153,7 +197,28 @@ def copy_licences(crates, folder):
             shutil.copyfile(path, target / path.name)
 
 
+def copy_rust_licences(folder):
+    """The licence files of the toolchain in use; fails if its standard library has a crate that is not listed here."""
+    sysroot = pathlib.Path(subprocess.check_output(["rustc", "--print", "sysroot"], cwd=ROOT, text=True).strip())
+    libraries = sysroot.glob("lib/rustlib/*-unknown-linux-gnu/lib/lib*.rlib")
+    crates = {path.name.removeprefix("lib").rsplit("-", 1)[0] for path in libraries}
+    unknown = crates - OF_RUST - {name.removeprefix("rust/") for name in STANDARD_LIBRARY}
+    if unknown:
+        raise SystemExit(f"copyright.py: add to STANDARD_LIBRARY what Rust's standard library brings: {sorted(unknown)}")
+    documents = sysroot / "share/doc/rust"
+    if not (documents / "COPYRIGHT-library.html").is_file():
+        raise SystemExit(f"copyright.py: no COPYRIGHT-library.html in {documents}; build packages with a toolchain from rustup")
+    target = pathlib.Path(folder) / "rust"
+    os.makedirs(target, exist_ok=True)
+    # The other licences there are of the compiler and its documentation.
+    texts = [documents / "licenses" / f"{name}.txt" for name in ("Apache-2.0", "LLVM-exception", "MIT", "Unicode-3.0")]
+    for path in [documents / "COPYRIGHT-library.html", *texts]:
+        shutil.copyfile(path, target / path.name)
+
+
 if __name__ == "__main__":
     linked = write(sys.argv[1])
     if len(sys.argv) > 2:
         copy_licences(linked, sys.argv[2])
+        copy_rust_licences(sys.argv[2])
+        shutil.copyfile(sys.argv[1], pathlib.Path(sys.argv[2]) / "copyright")

@@ -2,7 +2,8 @@
 mailroom-serve(1) from the help text of the program.
 
 Usage: manpages.py FOLDER VERSION DATE. The help text has paragraphs, options with their texts in a second column, and the
-headings "Signals:" and "Exit codes:"; "Usage:" and the paragraph that begins with a command say what belongs to which page.
+headings "Signals:" and "Exit codes of mailroom COMMAND:"; "Usage:" and the paragraph that begins with a command say what
+belongs to which page. An option of the usage without a text is an error.
 """
 
 import pathlib
@@ -54,7 +55,9 @@ def pages():
     blocks = [block.splitlines() for block in HELP.read_text(encoding="utf-8").strip().split("\n\n")]
     title, usage, *rest = blocks
     assert title[0].startswith("mailroom: ") and usage[0] == "Usage:", "help.txt has another beginning"
-    parts = {"send": [], "check": [], "receive": [], "report": [], "serve": [], "common": [], "signals": [], "codes": []}
+    commands = ("send", "check", "receive", "report", "serve")
+    parts = {part: [] for part in (*commands, "common", "signals")}
+    codes = {}
     part = None
     for block in rest:
         if match := re.match(r"mailroom (send|check|receive|report|serve) ", block[0]):
@@ -64,8 +67,8 @@ def pages():
         elif block[0] == "Signals:":
             parts["signals"].append(block[1:])
             continue
-        elif block[0] == "Exit codes:":
-            parts["codes"].append(block[1:])
+        elif match := re.match(r"Exit codes of mailroom (\w+):", block[0]):
+            codes[match[1]] = block[1:]
             continue
         elif block[0].startswith("With NOTIFY_SOCKET"):
             parts["signals"].append(block)
@@ -75,22 +78,26 @@ def pages():
     shared = [line for block in parts["send"] for line in block]
     at = {name: next(i for i, line in enumerate(shared) if line.strip().startswith(name)) for name in ("-d,", "-t,", "--once", "--log-format")}
     all_take = shared[at["-d,"]:at["--once"]]
-    commands = ("send", "check", "receive", "report", "serve")
     usages = {name: [line.strip() for line in usage[1:] if f"mailroom {name}" in line] for name in commands}
-    options, signals, codes = [
-        ("OPTIONS AND CONNECTIONS", parts["common"]), ("SIGNALS", parts["signals"]), ("EXIT STATUS", parts["codes"])]
+    options, signals = ("OPTIONS AND CONNECTIONS", parts["common"]), ("SIGNALS", parts["signals"])
+    all_codes = [block for name in commands for block in ([f"mailroom {name}:"], codes[name])]
     texts = {
         "mailroom": [block for name in commands for block in parts[name]],
         "mailroom-send": parts["send"],
         "mailroom-check": parts["check"] + [all_take],
         "mailroom-receive": parts["receive"] + [all_take + shared[at["--log-format"]:]],
         "mailroom-report": parts["report"] + [shared[at["-d,"]:at["-t,"]]],
-        "mailroom-serve": parts["serve"] + [shared[at["-d,"]:at["-t,"]] + shared[at["--log-format"]:]],
+        # A URL has no user there.
+        "mailroom-serve": parts["serve"]
+        + [[line.replace("user@", "") for line in shared[at["-d,"]:at["-t,"]]] + shared[at["--log-format"]:]],
     }
     for page, text in texts.items():
         command = page.removeprefix("mailroom").lstrip("-")
         usage = usages[command] if command else sum(usages.values(), [])
-        tail = [options, codes] if command in ("check", "report") else [options, signals, codes]
+        for option in re.findall(r"--[a-z-]+", " ".join(usage)):
+            assert any(re.match(rf" +(-\w, )?{option} ", line) for block in text for line in block), f"{page}: {option} has no text"
+        status = ("EXIT STATUS", [codes[command]] if command else all_codes)
+        tail = [options, status] if command in ("check", "report") else [options, signals, status]
         yield page, usage, [("DESCRIPTION", text), *tail], [name for name in NAMES if name != page]
 
 

@@ -430,10 +430,13 @@ fresh() {
     tree=$scratch/fresh
     cp -a "$target/systems/fresh" "$tree"
     git clone --quiet "$root" "$tree/root/mailroom"
+    # In a container in which cargo has not run, it has downloaded nothing.
+    mkdir -p "$cargo/registry"
     binds=("$rustup:/root/.rustup" "$cargo/bin:/root/.cargo/bin" "$cargo/registry:/root/.cargo/registry")
     for command in "$@"; do
         echo "== $command"
-        in_tree "$tree" env HOME=/root PATH=/root/.cargo/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -c "cd /root/mailroom && $command" ||
+        in_tree "$tree" env HOME=/root RUSTUP_HOME=/root/.rustup CARGO_HOME=/root/.cargo \
+            PATH=/root/.cargo/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -c "cd /root/mailroom && $command" ||
             fail "$command failed on a bare Debian 12"
         echo "== $command: passed"
     done

@@ -1,6 +1,8 @@
 # What is checked without running it. Part of tests/run.
 # shellcheck shell=bash
 
+cargo_deny_version=0.20.2
+
 # need_component <cargo subcommand> <rustup component>
 need_component() {
     ! cargo "$1" --version >/dev/null 2>&1 || return 0
@@ -53,10 +55,25 @@ lint_sources() {
     python3 "$root/packaging/copyright.py" "$target/copyright" || fail "packaging/copyright.py failed"
     diff "$root/packaging/debian/copyright" "$target/copyright" ||
         fail "packaging/debian/copyright is stale: run packaging/copyright.py packaging/debian/copyright"
+    echo "== manual pages"
+    mkdir -p "$target/man"
+    python3 "$root/packaging/manpages.py" "$target/man" 0 1970-01-01 || fail "help.txt is not what packaging/manpages.py reads"
+    echo "== archive for PGXN"
+    python3 "$root/tests/lint/archive.py" "$(dist)" || fail "the archive of make dist, of the last commit, has these problems"
     echo "== rustfmt"
     cargo fmt --all --check
     echo "== clippy"
     cargo clippy --quiet --workspace --all-targets "${features[@]}" -- -D warnings
+}
+
+# deny: licences, banned and duplicate crates, and sources, as deny.toml has them.
+deny() {
+    PATH=$tools/bin:$PATH
+    # Built in a directory of its own that cargo removes, so not in target/.
+    [ "$(cargo deny --version 2>/dev/null)" = "cargo-deny $cargo_deny_version" ] ||
+        quietly cargo-deny "building cargo-deny $cargo_deny_version: once, and some minutes" \
+            env -u CARGO_TARGET_DIR cargo install --locked cargo-deny --version "$cargo_deny_version" --root "$tools"
+    cargo deny --manifest-path "$root/Cargo.toml" check bans licenses sources
 }
 
 check() {
@@ -72,6 +89,8 @@ lint() {
     need_python pgspot "pgspot==$pgspot_version"
     lint_sources
     cargo clippy --quiet --workspace --all-targets "${test_features[@]}" -- -D warnings
+    echo "== cargo deny"
+    deny
     echo "== install script"
     need_cargo_pgrx
     quietly schema "generating the install script by cargo pgrx" \

@@ -1,7 +1,6 @@
-# The strictest tools: fuzzing, what crates bring, and, of cassert.sh, servers with assertions. Part of tests/run.
+# The strictest tools: fuzzing, and, of cassert.sh, servers with assertions. Part of tests/run.
 # shellcheck shell=bash
 
-cargo_deny_version=0.20.2
 # How libFuzzer learns which code an input reaches. Assertions and overflow checks are on in the profile of tests/fuzz.
 fuzz_flags=(--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
@@ -23,22 +22,19 @@ fuzz_one() {
     return 1
 }
 
-# fuzz <seconds> [target...]: as many at a time as there are processors.
+# fuzz <seconds> <target...>: as many at a time as there are processors.
 fuzz() {
     local seconds=$1 flags one running=()
     shift
     cargo +nightly --version >/dev/null 2>&1 ||
         fail "fuzzing needs a nightly compiler: rustup toolchain install nightly --profile minimal"
-    [ $# -gt 0 ] || mapfile -t targets < <(find "$root/tests/fuzz/seeds" -type f -printf '%f\n' | sort)
-    [ $# -eq 0 ] || targets=("$@")
     make_scratch
     fuzz_host=$(rustc -vV | sed -n 's/^host: //p')
     flags=$(printf '%s\x1f' "${fuzz_flags[@]}")
     # With a target named, the flags are not for what builds the crates.
     quietly fuzz "building the fuzz targets" env CARGO_TARGET_DIR="$target/fuzz" CARGO_ENCODED_RUSTFLAGS="${flags%$'\x1f'}" \
         cargo +nightly build --release --manifest-path "$root/tests/fuzz/Cargo.toml" --target "$fuzz_host"
-    for one in "${targets[@]}"; do
-        [ -x "$target/fuzz/$fuzz_host/release/$one" ] || fail "there is no fuzz target $one"
+    for one in "$@"; do
         while [ "$(jobs -pr | wc -l)" -ge "$(nproc)" ]; do sleep 0.5; done
         fuzz_one "$one" "$seconds" &
         running+=($!)
@@ -54,35 +50,33 @@ judge() {
     shift
     if "$@"; then
         passed=$((passed + 1))
-        echo "ok: PostgreSQL $release: $what"
+        echo "ok: $what"
     else
         failed=$((failed + 1))
-        echo "FAILED: PostgreSQL $release: $what"
+        echo "FAILED: $what"
     fi
-}
-
-# deny: licences, banned and duplicate crates, and sources, as deny.toml has them.
-deny() {
-    PATH=$tools/bin:$PATH
-    # Built in a directory of its own that cargo removes, so not in target/.
-    [ "$(cargo deny --version 2>/dev/null)" = "cargo-deny $cargo_deny_version" ] ||
-        quietly cargo-deny "building cargo-deny $cargo_deny_version: once, and some minutes" \
-            env -u CARGO_TARGET_DIR cargo install --locked cargo-deny --version "$cargo_deny_version" --root "$tools"
-    judge "cargo deny" cargo deny --manifest-path "$root/Cargo.toml" check bans licenses sources
 }
 
 # torture [seconds] [part...]: all, or some of `fuzz`, `cassert` and `deny`; a release such as 18-cassert, or a fuzz target.
 torture() {
-    local seconds=600 one
+    local seconds=600 one targets
     if [[ ${1:-} =~ ^[0-9]+$ ]]; then
         seconds=$1
         shift
     fi
-    [ $# -gt 0 ] || set -- deny fuzz "${cassert_releases[@]}"
+    [ $# -gt 0 ] || set -- deny fuzz cassert
+    # Each fuzz target has a file of seeds.
+    mapfile -t targets < <(find "$root/tests/fuzz/seeds" -type f -printf '%f\n' | sort)
+    # Before the first part, which may take hours.
+    for one in "$@"; do
+        [[ " deny fuzz cassert ${cassert_releases[*]} ${targets[*]} " == *" $one "* ]] ||
+            fail "there is no part $one, but deny, fuzz, cassert, ${cassert_releases[*]} and the fuzz targets ${targets[*]}"
+    done
     for one in "$@"; do
         case $one in
-            deny) deny ;;
-            fuzz) fuzz "$seconds" ;;
+            deny) judge "cargo deny" deny ;;
+            fuzz) fuzz "$seconds" "${targets[@]}" ;;
+            cassert) torture "${cassert_releases[@]}" ;;
             *-cassert) cassert "$one" ;;
             *) fuzz "$seconds" "$one" ;;
         esac

@@ -185,6 +185,7 @@ fn help_tells_of_every_option() {
         "--no-listen",
         "--log-format",
         "--to",
+        "--transport NAME",
         "--listen",
         "--behind-proxy",
         "--url",
