@@ -63,13 +63,11 @@ END
     end_core_cluster
 }
 
-# cassert <release>: on a server with assertions its own tests, goldens and isolation tests.
+# cassert <release>: on a server with assertions every tier, and its own tests.
 cassert() {
     build_server "$1"
     home=$target/pg$1
     use_server "$(server_of "$1")" "$1"
-    stage release
+    all_tiers
     core_suites
-    tier 2 "regression, with assertions" --test regress
-    tier 3 "isolation, with assertions" --test isolation
 }

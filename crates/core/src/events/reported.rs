@@ -70,11 +70,12 @@ pub(super) struct Reported {
 impl Reported {
     /// The normal form of an event that `transport` reports at `now`.
     pub(super) fn into_event(self, transport: &str, now: SystemTime) -> Event {
+        let detail = self.detail.as_deref().and_then(reply::detail);
         let status = self
             .status
             .as_deref()
             .filter(|status| reply::is_status(status))
-            .or_else(|| self.detail.as_deref().and_then(reply::status));
+            .or_else(|| detail.as_deref().and_then(reply::status));
         let concerns_address = matches!(self.event_type, EventType::Bounced | EventType::Rejected);
         let is_permanent = self.is_permanent && concerns_address && reply::may_be_permanent(status);
         let recipient = self.recipient.as_deref();
@@ -95,7 +96,7 @@ impl Reported {
             message_id: self.mail.message_id,
             provider_id: self.provider_id,
             status: status.map(str::to_owned),
-            detail: self.detail.as_deref().and_then(reply::detail),
+            detail,
             recipient: address,
             occurred_at: self.occurred_at.map_or(now, |time| time.min(now)),
         }

@@ -69,6 +69,19 @@ fn bounces_of_ses() {
     }
 }
 
+/// The reply is what is recorded: without control characters.
+#[test]
+fn a_status_is_found_where_the_recorded_reply_has_it() {
+    let recipient = json!({"emailAddress": "ada@example.com", "status": "8.1.1",
+        "diagnosticCode": "smtp; \u{7f}550 5.1.1 no such user"});
+    let bounce = json!({"bounceType": "Permanent", "bouncedRecipients": [recipient]});
+    let event = sns(&json!({"eventType": "Bounce", "bounce": bounce, "mail": {}}));
+    assert_eq!(
+        read("ses", &event),
+        "bounced bounced permanent 5.1.1 smtp;  550 5.1.1 no such user"
+    );
+}
+
 #[test]
 fn other_events_of_ses() {
     for (message, expected) in [

@@ -288,6 +288,7 @@ mod tests {
             at: Some(at.to_owned()),
             failed_attempts: 0,
             why: String::new(),
+            reported: None,
         }
     }
 
