@@ -277,7 +277,7 @@ END
 
 # The unit that records events.
 first_event_of_the_unit() {
-    local unit=mailroom-receive@app body
+    local unit=mailroom-receive@app body one
     sql -q -d app -c 'CREATE ROLE "mailroom-receive" LOGIN; GRANT mailroom_receiver TO "mailroom-receive"; GRANT USAGE ON SCHEMA mailroom TO "mailroom-receive"'
     inside sh -c 'cat >>/etc/mailroom/transports.toml' <<'END'
 [transports.postmark]
@@ -289,9 +289,11 @@ END
     # A file that the transports file names: the unit's user may not enter the folder.
     inside sh -c "umask 077; echo webhook:correct-horse-battery >/etc/mailroom/postmark.secret"
     holds "without a secret that it names it does not start" eval '! inside systemctl start '$unit' 2>/dev/null'
-    inside sh -c "mkdir -p /etc/systemd/system/$unit.service.d && cat >/etc/systemd/system/$unit.service.d/secret.conf" <<END
+    for one in send receive; do
+        inside sh -c "mkdir -p /etc/systemd/system/mailroom-$one@.service.d && cat >/etc/systemd/system/mailroom-$one@.service.d/secret.conf" <<END
 $(awk '/^```ini credential$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$root/docs/guides/several-machines.md" | sed 's/relay.password/postmark.secret/g')
 END
+    done
     inside systemctl daemon-reload
     inside systemctl reset-failed "$unit"
     inside sh -c "echo 'ARGUMENTS=--database postgresql:///app?host=/var/run/postgresql' >/etc/mailroom/receive/app.conf"
