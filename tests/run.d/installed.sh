@@ -287,7 +287,7 @@ api_key = "00000000-0000-0000-0000-000000000000"
 event_secret_file = "postmark.secret"
 END
     # A file that the transports file names: the unit's user may not enter the folder.
-    inside sh -c "umask 077; echo webhook:correct-horse-battery >/etc/mailroom/postmark.secret"
+    inside sh -c 'echo webhook:correct-horse-battery >/tmp/secret && install -o root -g postgres -m 0640 /tmp/secret /etc/mailroom/postmark.secret'
     holds "without a secret that it names it does not start" eval '! inside systemctl start '$unit' 2>/dev/null'
     for one in send receive; do
         inside sh -c "mkdir -p /etc/systemd/system/mailroom-$one@.service.d && cat >/etc/systemd/system/mailroom-$one@.service.d/secret.conf" <<END

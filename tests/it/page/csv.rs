@@ -48,10 +48,10 @@ fn lists_are_taken_away_as_csv() {
         Some("attachment; filename=\"messages.csv\"")
     );
     let rows = parsed(&answer.body);
-    assert!(rows.iter().all(|row| row.len() == 11), "{rows:?}");
+    assert!(rows.iter().all(|row| row.len() == 12), "{rows:?}");
     assert_eq!(
         rows[0].join(" "),
-        "id state kind transport subject recipients cc bcc at failed_attempts why"
+        "id state kind transport subject recipients cc bcc at failed_attempts why reported"
     );
     let column =
         |at: usize| -> Vec<&str> { rows[1..].iter().map(|row| row[at].as_str()).collect() };
