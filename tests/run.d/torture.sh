@@ -22,9 +22,15 @@ fuzz_one() {
     return 1
 }
 
+# count_one: waits for one of what runs.
+count_one() {
+    if wait -n; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    running=$((running - 1))
+}
+
 # fuzz <seconds> <target...>: as many at a time as there are processors.
 fuzz() {
-    local seconds=$1 flags one running=()
+    local seconds=$1 flags one running=0
     shift
     cargo +nightly --version >/dev/null 2>&1 ||
         fail "fuzzing needs a nightly compiler: rustup toolchain install nightly --profile minimal"
@@ -35,13 +41,11 @@ fuzz() {
     quietly fuzz "building the fuzz targets" env CARGO_TARGET_DIR="$target/fuzz" CARGO_ENCODED_RUSTFLAGS="${flags%$'\x1f'}" \
         cargo +nightly build --release --manifest-path "$root/tests/fuzz/Cargo.toml" --target "$fuzz_host"
     for one in "$@"; do
-        while [ "$(jobs -pr | wc -l)" -ge "$(nproc)" ]; do sleep 0.5; done
+        [ "$running" -lt "$(nproc)" ] || count_one
         fuzz_one "$one" "$seconds" &
-        running+=($!)
+        running=$((running + 1))
     done
-    for one in "${running[@]}"; do
-        if wait "$one"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
-    done
+    while [ "$running" -gt 0 ]; do count_one; done
 }
 
 # judge <what> <command...>: a check of its own in the summary.
