@@ -432,6 +432,9 @@ fresh() {
     make_scratch
     tree=$scratch/fresh
     cp -a "$target/systems/fresh" "$tree"
+    # This machine's network may have authorities of its own.
+    cp -a /usr/local/share/ca-certificates "$tree/usr/local/share/"
+    in_tree "$tree" update-ca-certificates >/dev/null
     git clone --quiet "$root" "$tree/root/mailroom"
     # In a container in which cargo has not run, it has downloaded nothing.
     mkdir -p "$cargo/registry"
