@@ -180,4 +180,5 @@ SELECT count(*) FROM outbox_attachments WHERE outbox_id IN (:mail, :first);
 TRUNCATE outbox RESTART IDENTITY;
 SELECT count(*) FROM outbox_attachments;
 
+DROP EXTENSION mailroom;
 DROP ROLE regress_files_app, regress_files_other;
