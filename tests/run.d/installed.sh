@@ -441,7 +441,7 @@ fresh() {
     binds=("$rustup:/root/.rustup" "$cargo/bin:/root/.cargo/bin" "$cargo/registry:/root/.cargo/registry")
     for command in "$@"; do
         echo "== $command"
-        in_tree "$tree" env HOME=/root RUSTUP_HOME=/root/.rustup CARGO_HOME=/root/.cargo \
+        in_tree "$tree" env -u CARGO_TARGET_DIR -u PGRX_HOME HOME=/root RUSTUP_HOME=/root/.rustup CARGO_HOME=/root/.cargo \
             PATH=/root/.cargo/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -c "cd /root/mailroom && $command" ||
             fail "$command failed on a bare Debian 12"
         echo "== $command: passed"
