@@ -122,15 +122,21 @@ tells() { grep -q "$2" <<<"$(inside journalctl --no-pager --unit "$1")"; }
 is() { [ "$(says "$1" mailroom-send@app)" = "$2" ]; }
 serves() { sql -c 'SELECT 1' >/dev/null 2>&1; }
 
-# page_block <page> <number> <major>: a block of commands for Debian of this page, in the system, where packages are in
+# block <page> <kind> <number>: what a block of this page says.
+block() {
+    awk -v fence="\`\`\`$2" -v number="$3" '
+        $0 == fence { inside = ++at == number; next }
+        /^```$/ { inside = 0 }
+        inside { print; found = 1 }
+        END { exit !found }' "$root/$1" || fail "$1 has no block $3 of the kind $2"
+}
+
+# page_block <page> <number> <major>: runs a block of commands for Debian of this page, in the system, where packages are in
 # /srv/next. They are written for 17, and for instances of several names. As at a prompt, one that fails does not stop them.
 page_block() {
     local commands
-    commands=$(awk -v number="$2" '
-        /^```sh debian$/ { inside = ++at == number; next }
-        /^```$/ { inside = 0 }
-        inside' "$root/$1" | sed "s/17/$3/g; s/@shops\?$/@app/")
-    [ -n "$commands" ] || fail "$1 has no block $2 of commands for Debian"
+    commands=$(block "$1" 'sh debian' "$2") || exit 1
+    commands=$(sed "s/17/$3/g; s/@shops\?$/@app/" <<<"$commands")
     inside env DEBIAN_FRONTEND=noninteractive sh -c "mkdir -p /srv/next && cd /srv/next && $commands"
 }
 
@@ -277,7 +283,7 @@ END
 
 # The unit that records events.
 first_event_of_the_unit() {
-    local unit=mailroom-receive@app body one
+    local unit=mailroom-receive@app body copy one
     sql -q -d app -c 'CREATE ROLE "mailroom-receive" LOGIN; GRANT mailroom_receiver TO "mailroom-receive"; GRANT USAGE ON SCHEMA mailroom TO "mailroom-receive"'
     inside sh -c 'cat >>/etc/mailroom/transports.toml' <<'END'
 [transports.postmark]
@@ -288,15 +294,16 @@ event_secret_file = "postmark.secret"
 END
     # A file that the transports file names: the unit's user may not enter the folder.
     inside sh -c 'echo webhook:correct-horse-battery >/tmp/secret && install -o root -g postgres -m 0640 /tmp/secret /etc/mailroom/postmark.secret'
+    inside sh -c "echo 'ARGUMENTS=--database postgresql:///app?host=/var/run/postgresql' >/etc/mailroom/receive/app.conf"
     holds "without a secret that it names it does not start" eval '! inside systemctl start '$unit' 2>/dev/null'
+    holds "and says why" within 10 tells "$unit" "the file that event_secret_file names does not exist"
+    copy=$(block docs/guides/several-machines.md 'ini credential' 1)
     for one in send receive; do
-        inside sh -c "mkdir -p /etc/systemd/system/mailroom-$one@.service.d && cat >/etc/systemd/system/mailroom-$one@.service.d/secret.conf" <<END
-$(awk '/^```ini credential$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$root/docs/guides/several-machines.md" | sed 's/relay.password/postmark.secret/g')
-END
+        inside sh -c "mkdir -p /etc/systemd/system/mailroom-$one@.service.d && cat >/etc/systemd/system/mailroom-$one@.service.d/secret.conf" \
+            <<<"${copy//relay.password/postmark.secret}"
     done
     inside systemctl daemon-reload
     inside systemctl reset-failed "$unit"
-    inside sh -c "echo 'ARGUMENTS=--database postgresql:///app?host=/var/run/postgresql' >/etc/mailroom/receive/app.conf"
     holds "mailroom-receive@app starts, and says that it is ready" page_block docs/guides/events.md 1 "$1"
     holds "it runs as a user of its own" [ "$(inside stat -c %U "/proc/$(says MainPID $unit)")" = mailroom-receive ]
     body=$(sql -d app -c "SELECT json_build_object('RecordType', 'Delivery', 'MessageID', 'x', 'Recipient', recipients[1],
